@@ -1,0 +1,32 @@
+"""A reverse proxy between coding agents and LLM providers; the map of the code, no code itself.
+
+Agents are pointed at it by base URL. It relays what the provider sends unchanged and understands
+it at the same time: whether a stream has finished, is making progress, what its errors mean.
+
+Layers, each row may import only the rows below it (held by import-linter)::
+
+    cli           serve | check | sim | try
+    app           composition root: settings → clients, routes, drain
+    relay | sim   the I/O features; they never import one another
+    observe       metrics, logs, request records, the register of what is open
+    config        frozen structs, TOML loading, presets; errors name the key and say the mend
+    policy        pure decisions: routing, headers, peeking into requests, redaction, whose it is
+    protocols     one file per provider protocol + one registration line
+    streams       framing, kinds of events, and the one object that knows how a stream stands
+    errors        GatewayError(origin, code, retryable)
+
+``errors``, ``streams``, ``protocols``, ``policy`` and ``config`` do no I/O and read no clock:
+time is an argument.
+
+The life of one request, in the order of the code::
+
+    relay.handler   match provider → read + bound the body → peek {model, stream} → protocol
+    relay.attempt   one upstream try: connect, send, headers; library exceptions → GatewayError
+    relay.pump      body: read → stream.receive_data → write whole events, until stream.closed
+    observe         one RequestRecord → metrics, one log line
+
+To add a protocol, read ``CONTRIBUTING.md``; to learn what a stream's ending means, read
+``gateway.streams.stream``.
+"""
+
+__version__ = "0.1.0"
