@@ -1,0 +1,111 @@
+"""Which keys each table has and what they may hold; the defaults are the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from gateway import protocols
+from gateway.config import values
+from gateway.config.credentials import check_reference
+from gateway.config.model import AUTO, HOLDS, ISOLATIONS, LOG_FORMATS, LOG_LEVELS, MODES
+from gateway.config.values import Reader
+
+Readers = Mapping[str, Reader]
+
+SERVER: Readers = MappingProxyType(
+    {
+        "listen": values.listen,
+        "default_provider": values.text,
+        "max_body": values.size_or_unlimited,
+        "retry_body": values.size,
+        "buffer_total": values.size,
+        "max_header": values.size,
+        "drain_timeout": values.seconds_from_0,
+    }
+)
+
+LOG: Readers = MappingProxyType(
+    {"level": values.word(*LOG_LEVELS), "format": values.word(*LOG_FORMATS)}
+)
+
+PROVIDER: Readers = MappingProxyType(
+    {
+        "base_url": values.base_url,
+        "api_key": check_reference,
+        "protocol": values.word(AUTO, *protocols.NAMES),
+        "mode": values.word(*MODES),
+        "proxy": values.proxy,
+        "ca_file": values.absolute_path,
+        "keepalive": values.keepalive,
+        "hold": values.word(*HOLDS),
+        "hold_keepalive": values.seconds,
+        "hold_max_bytes": values.size,
+        "hold_max": values.seconds,
+        "max_event": values.size,
+        "finish_optional": values.flag,
+        "fallback": values.texts,
+        "model_map": values.mapping,
+    }
+)
+
+TIMEOUTS: Readers = MappingProxyType(
+    {
+        "connect": values.seconds,
+        "first_event": values.seconds,
+        "response": values.seconds,
+        "gap": values.seconds,
+        "gap_alive": values.seconds,
+        "silent_phase": values.seconds,
+        "linger": values.seconds_from_0,
+    }
+)
+
+RETRY: Readers = MappingProxyType(
+    {
+        "max_retries": values.count(0),
+        "backoff_initial": values.seconds_from_0,
+        "backoff_max": values.seconds_from_0,
+        "retry_after_max": values.seconds_from_0,
+        "max_retries_after_content": values.count(0),
+        "deadline": values.seconds_from_0,
+        "ambiguous": values.count(0),
+        "budget": values.ratio,
+        "budget_floor": values.count(0),
+    }
+)
+
+EXEC: Readers = MappingProxyType(
+    {
+        "enabled": values.flag,
+        "listen": values.listen,
+        "token": check_reference,
+        "allowed_roots": values.absolute_paths,
+        "isolation": values.word(*ISOLATIONS),
+        "run_as": values.text,
+        "allow_root": values.flag,
+        "spill_dir": values.absolute_path,
+        "max_running": values.count(1),
+        "max_queued": values.count(0),
+        "max_output": values.size,
+        "retention": values.seconds_from_0,
+        "retention_bytes": values.size,
+        "min_free": values.size,
+        "env_allow": values.names_of_variables,
+    }
+)
+
+PROVIDER_TABLES = ("timeouts", "retry")
+TABLES = ("server", "log", "providers", "exec")
+
+# A key in the wrong table is told the right one. Of keys that several tables have, the first wins.
+HOMES: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(EXEC, "exec"),
+        **dict.fromkeys(RETRY, "providers.NAME.retry"),
+        **dict.fromkeys(TIMEOUTS, "providers.NAME.timeouts"),
+        **dict.fromkeys((*PROVIDER, *PROVIDER_TABLES), "providers.NAME"),
+        **dict.fromkeys(LOG, "log"),
+        **dict.fromkeys(SERVER, "server"),
+    }
+)
