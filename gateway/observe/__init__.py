@@ -1,0 +1,13 @@
+"""What the gateway tells about its work: the map of this package, no code itself.
+
+- ``records``   one :class:`~gateway.observe.records.RequestRecord` per request, filled in while it
+  runs
+- ``live``      the register of the records that are open now, and the page that lists them
+- ``snapshot``  plain numbers by metric and labels, which can be sent and merged
+- ``metrics``   folds records into a snapshot, at the end of a request and for each scrape
+- ``export``    a snapshot as Prometheus metric families
+- ``logs``      structured lines, with every secret taken out
+
+Counting on the hot path is plain attributes on the record and its stream. Nothing here looks up a
+label per event.
+"""

@@ -1,0 +1,252 @@
+"""Reads the few facts in a request that say how its answer is to be read. Never raises.
+
+Bodies are JSON (whatever their Content-Type says) or multipart forms, plain or compressed. What
+cannot be read is unknown, not an error: the provider is the one to judge a request.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.streams import coding
+
+MAX_PLAIN = 64 << 20
+"""Bytes that a compressed body may expand to; of a larger one, only the path's facts are known."""
+
+MAX_NAME = 256
+"""Characters of a model's name that are kept."""
+
+_MAX_LENIENT = 4 << 20
+_MAX_CHOICES = 1024
+# Small steps: one kilobyte of a compression bomb can become tens of megabytes, a whole body
+# terabytes.
+_STEP = 1024
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What is known of a request; None means that nothing says so.
+
+    ``choices`` is how many answers are asked for at once. ``readable`` is whether the body was
+    understood.
+    """
+
+    model: str | None = None
+    stream: bool | None = None
+    choices: int = 1
+    include_usage: bool | None = None
+    background: bool | None = None
+    readable: bool = False
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: msgspec.Raw = msgspec.Raw()
+
+
+class _GenerationConfig(msgspec.Struct):
+    candidate_count: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="candidateCount")
+    candidate_count_snake: msgspec.Raw = msgspec.field(
+        default_factory=msgspec.Raw, name="candidate_count"
+    )
+
+
+class _Body(msgspec.Struct):
+    """The fields that are looked at, undecoded: an odd type in one must not hide the others."""
+
+    model: msgspec.Raw = msgspec.Raw()
+    stream: msgspec.Raw = msgspec.Raw()
+    n: msgspec.Raw = msgspec.Raw()
+    background: msgspec.Raw = msgspec.Raw()
+    stream_options: msgspec.Raw = msgspec.Raw()
+    generation_config: msgspec.Raw = msgspec.field(
+        default_factory=msgspec.Raw, name="generationConfig"
+    )
+    generation_config_snake: msgspec.Raw = msgspec.field(
+        default_factory=msgspec.Raw, name="generation_config"
+    )
+
+
+_BODY = msgspec.json.Decoder(_Body)
+_OPTIONS = msgspec.json.Decoder(_StreamOptions)
+_GENERATION = msgspec.json.Decoder(_GenerationConfig)
+_VALUE = msgspec.json.Decoder()
+
+_GOOGLE_PATH = re.compile(r"/models/([^/:?]++):([A-Za-z]++)")
+_BEDROCK_PATH = re.compile(
+    r"/model/([^/?]++)/(converse|invoke)(-stream|-with-response-stream)?+(?![^?])"
+)
+_DEPLOYMENT_PATH = re.compile(r"/deployments/([^/?]++)/")
+_FORM_FIELD = re.compile(
+    rb'name="(model|stream|n)"(?:\r\n[^\r\n]{1,200}+)?+\r\n\r\n([^\r\n]{0,256}+)\r\n'
+)
+
+
+def peek(
+    body: bytes,
+    *,
+    path: str = "",
+    content_type: str | None = None,
+    content_encoding: str | None = None,
+) -> RequestFacts:
+    """The facts in a request's body and path (its raw target); where both speak, the path wins."""
+    facts = _of_body(body, content_type or "", content_encoding)
+    model, stream = _of_path(path)
+    if model is None and stream is None:
+        return facts
+    return replace(
+        facts,
+        model=facts.model if model is None else model,
+        stream=facts.stream if stream is None else stream,
+    )
+
+
+def _of_body(body: bytes, content_type: str, content_encoding: str | None) -> RequestFacts:
+    if coding.is_compressed(content_encoding):
+        plain = _expand(body, content_encoding or "")
+        if plain is None:
+            return RequestFacts()
+        body = plain
+    head = body[:64].removeprefix(_BOM).lstrip(_SPACE)
+    # By its first byte, not by its type: curl labels JSON as a form.
+    if head[:1] == b"{" or (not head and body[64:65]):
+        return _of_json(body.removeprefix(_BOM))
+    if content_type.lower().startswith("multipart/form-data"):
+        return _of_form(body)
+    return RequestFacts()
+
+
+def _expand(body: bytes, content_encoding: str) -> bytes | None:
+    """The plain body, or None if it cannot be had within bounds."""
+    if "," in content_encoding:
+        return None  # stacked codings multiply their expansion; no client sends them
+    decoder = coding.Decoder(content_encoding)
+    view = memoryview(body)
+    out = bytearray()
+    for start in range(0, len(body), _STEP):
+        out += decoder.feed(bytes(view[start : start + _STEP]))
+        if decoder.failed or len(out) > MAX_PLAIN:
+            return None
+    return bytes(out)
+
+
+def _of_json(body: bytes) -> RequestFacts:
+    try:
+        fields = _BODY.decode(body)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        lenient = _reread(body)
+        if lenient is None:
+            return RequestFacts()
+        fields = lenient
+    return RequestFacts(
+        model=_text(fields.model),
+        stream=_flag(fields.stream),
+        choices=_choices(fields),
+        include_usage=_include_usage(fields.stream_options),
+        background=_flag(fields.background),
+        readable=True,
+    )
+
+
+def _reread(body: bytes) -> _Body | None:
+    """Read what strict JSON forbids but providers take: NaN, control characters, lone surrogates.
+
+    Agents cut prompts in the middle of an emoji, and then send half of its surrogate pair.
+    """
+    if len(body) > _MAX_LENIENT:
+        return None
+    try:
+        value = json.loads(body.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
+    return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _value(raw: msgspec.Raw) -> object:
+    """One decoded field; None for one that is absent, too long to be meant, or no JSON."""
+    data = bytes(raw)
+    if not data or len(data) > 8 * MAX_NAME:
+        return None
+    try:
+        return _VALUE.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    value = _value(raw)
+    return value[:MAX_NAME] if isinstance(value, str) and value else None
+
+
+def _flag(raw: msgspec.Raw) -> bool | None:
+    value = _value(raw)
+    return value if isinstance(value, bool) else None
+
+
+def _count(raw: msgspec.Raw) -> int:
+    value = _value(raw)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return 1
+    return min(max(value, 1), _MAX_CHOICES)
+
+
+def _choices(fields: _Body) -> int:
+    config = bytes(fields.generation_config) or bytes(fields.generation_config_snake)
+    if not config:
+        return _count(fields.n)
+    try:
+        generation = _GENERATION.decode(config)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return 1
+    return max(_count(generation.candidate_count), _count(generation.candidate_count_snake))
+
+
+def _include_usage(raw: msgspec.Raw) -> bool | None:
+    data = bytes(raw)
+    if not data:
+        return None
+    try:
+        return _flag(_OPTIONS.decode(data).include_usage)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+
+
+def _of_form(body: bytes) -> RequestFacts:
+    """An upload with form fields beside the file (audio transcription, image edits)."""
+    found = {
+        match[1]: match[2].decode("utf-8", "replace").strip()
+        for match in _FORM_FIELD.finditer(body)
+    }
+    stream = found.get(b"stream", "").lower()
+    count = found.get(b"n", "")
+    return RequestFacts(
+        model=found.get(b"model") or None,
+        stream={"true": True, "1": True, "false": False, "0": False}.get(stream),
+        choices=min(max(int(count), 1), _MAX_CHOICES) if re.fullmatch("[0-9]{1,4}", count) else 1,
+        readable=True,
+    )
+
+
+def _of_path(path: str) -> tuple[str | None, bool | None]:
+    """What a path says: Google's and Bedrock's both, Azure's the model only."""
+    google = _GOOGLE_PATH.search(path)
+    if google is not None:
+        verb = google[2].lower()
+        known = verb in ("generatecontent", "rawpredict") or verb.startswith("stream")
+        return unquote(google[1])[:MAX_NAME], verb.startswith("stream") if known else None
+    bedrock = _BEDROCK_PATH.search(path)
+    if bedrock is not None:
+        return unquote(bedrock[1])[:MAX_NAME], bedrock[3] is not None
+    azure = _DEPLOYMENT_PATH.search(path)
+    return (None, None) if azure is None else (unquote(azure[1])[:MAX_NAME], None)

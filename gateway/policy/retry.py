@@ -1,0 +1,226 @@
+"""When a failed try is made again: one pure decision. Sleeps nowhere, sends nothing.
+
+The table (what ``failure_of_status`` and the readers' error types say, and ``decide`` then bounds):
+
+====================================================  ========================================
+failure before anything was handed on                 tried again
+====================================================  ========================================
+DNS, connect, TLS (nothing was sent)                  yes
+a reused connection that died without a byte          once, at once, outside these counts
+sent in full, no byte came back (may be billed)       inference only, ``ambiguous`` times, within 30 s
+408, 409, 425, 5xx (not 501, 505)                     yes
+424 that the provider calls ModelErrorException       yes
+429 for a rate limit                                  yes, when told to wait no longer than allowed
+429 for quota, credit, billing, a spending limit      never
+other 4xx (invalid request, authentication, size …)   never
+``x-should-retry`` of the provider                    its word is followed
+stream: bare EOF, torn, reset, empty, stalled         yes
+stream: overloaded, server, timeout, rate limit       yes
+stream: invalid request, quota, context length …      never
+200 that is no answer (HTML, error, broken JSON)      yes, unless its error is of a kind above
+anything once content was seen (``hold = finish``)    ``max_retries_after_content`` times
+anything once a byte was handed on                    never
+anything that is not this protocol's inference        only if nothing was sent
+a request with ``background: true``                   only if nothing was sent
+====================================================  ========================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Protocol
+
+AMBIGUOUS_WINDOW = 30.0
+"""Seconds after the request came in which a try that may have been billed is made again."""
+
+RETRYABLE_4XX = frozenset({408, 409, 425, 429})
+FINAL_5XX = frozenset({501, 505})
+
+
+class Reason(StrEnum):
+    """Why a try failed; a metric label."""
+
+    CONNECT = "connect"
+    NO_ANSWER = "no_answer"
+    TIMEOUT = "timeout"
+    RATE_LIMIT = "rate_limit"
+    STATUS = "status"
+    ERROR_EVENT = "error_event"
+    TRUNCATED = "truncated"
+    STALLED = "stalled"
+    INVALID = "invalid_response"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed try.
+
+    ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
+    ``ambiguous``: it has, and not a byte came back. ``after_content``: content had been seen (and
+    held). ``retry_after``: seconds that the provider asked for.
+    """
+
+    reason: Reason
+    retryable: bool
+    sent: bool = True
+    ambiguous: bool = False
+    after_content: bool = False
+    retry_after: float | None = None
+
+
+@dataclass(slots=True)
+class Story:
+    """What has become of one request so far.
+
+    ``received`` is when it came. ``inference``: a protocol claims it, so that sending it twice costs
+    money at worst. ``allowed``: the most retries, 0 where the body was not kept or the client asked
+    for none.
+    """
+
+    received: float
+    inference: bool
+    allowed: int
+    retries: int = 0
+    ambiguous: int = 0
+    after_content: int = 0
+
+    def note(self, failure: Failure) -> None:
+        """The failed try is going to be made again."""
+        self.retries += 1
+        self.ambiguous += failure.ambiguous
+        self.after_content += failure.after_content
+
+
+class Rule(Protocol):
+    """The configured bounds; seconds and counts (see ``[providers.NAME.retry]``)."""
+
+    @property
+    def backoff_initial(self) -> float: ...
+    @property
+    def backoff_max(self) -> float: ...
+    @property
+    def retry_after_max(self) -> float: ...
+    @property
+    def max_retries_after_content(self) -> int: ...
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def ambiguous(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try again after ``delay`` seconds."""
+
+    delay: float
+
+
+class Stop(StrEnum):
+    """Why there is no further try."""
+
+    FINAL = "final"
+    SPENT = "no_retries_left"
+    NOT_REPEATABLE = "not_repeatable"
+    AMBIGUOUS = "may_have_been_billed"
+    CONTENT = "content_was_seen"
+    WAIT_TOO_LONG = "asked_to_wait_too_long"
+    TOO_LATE = "deadline"
+    BUDGET = "budget"
+
+
+def decide(
+    rule: Rule, failure: Failure, story: Story, *, now: float, jitter: float, budget: bool
+) -> Again | Stop:
+    """Whether and when to try again. ``jitter`` is a random number in [0, 1).
+
+    ``budget`` says whether the provider's retry budget has room; rate limits do not need it, for
+    their waiting is the provider's own.
+    """
+    if not failure.retryable:
+        return Stop.FINAL
+    if story.retries >= story.allowed:
+        return Stop.SPENT
+    if failure.sent and not story.inference:
+        return Stop.NOT_REPEATABLE
+    if failure.ambiguous and (
+        story.ambiguous >= rule.ambiguous or now - story.received > AMBIGUOUS_WINDOW
+    ):
+        return Stop.AMBIGUOUS
+    if failure.after_content and story.after_content >= rule.max_retries_after_content:
+        return Stop.CONTENT
+    delay = backoff(rule, story.retries, jitter)
+    if failure.retry_after is not None:
+        if failure.retry_after > rule.retry_after_max:
+            return Stop.WAIT_TOO_LONG
+        # A tenth on top, so that clients told the same do not all come back at once.
+        delay = max(failure.retry_after * (1 + 0.1 * jitter), delay)
+    if now + delay > story.received + rule.deadline:
+        return Stop.TOO_LATE
+    if not budget and failure.reason is not Reason.RATE_LIMIT:
+        return Stop.BUDGET
+    return Again(delay)
+
+
+def backoff(rule: Rule, retries: int, jitter: float) -> float:
+    """Exponential, from ``backoff_initial`` up to ``backoff_max``; jitter takes away up to half."""
+    longest = min(rule.backoff_max, rule.backoff_initial * 2.0 ** min(retries, 32))
+    return longest * (1 - 0.5 * jitter)
+
+
+def failure_of_status(
+    status: int, headers: Mapping[str, str], *, final_error: bool, retry_after: float | None
+) -> Failure:
+    """The failure that an HTTP error is.
+
+    ``final_error``: the body names a type or code that never becomes right by trying again.
+    ``headers`` is case-insensitive.
+    """
+    reason = Reason.RATE_LIMIT if status == 429 else Reason.STATUS
+    word = headers.get("x-should-retry", "").strip().lower()
+    if word in ("true", "false"):
+        retryable = word == "true"
+    elif status == 424:
+        retryable = headers.get("x-amzn-errortype", "").startswith("ModelErrorException")
+    else:
+        server_fault = status >= 500 and status not in FINAL_5XX
+        retryable = (status in RETRYABLE_4XX or server_fault) and not final_error
+    return Failure(reason, retryable, retry_after=retry_after)
+
+
+def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
+    """Seconds to wait by ``retry-after-ms`` or ``Retry-After`` (seconds or HTTP date, RFC 9110).
+
+    ``wall_clock`` is seconds since the epoch. None for what is absent, malformed, negative or past.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _number(value)
+    if seconds is not None or not value:
+        return seconds
+    try:
+        wait = parsedate_to_datetime(value).timestamp() - wall_clock
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return wait if wait > 0 else None
+
+
+def retry_delay(details: object) -> float | None:
+    """Seconds of a Google ``RetryInfo`` (``{"retryDelay": "34s"}``) among an error's ``details``."""
+    for detail in details if isinstance(details, list) else ():
+        value = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(value, str) and value.endswith("s"):
+            return _number(value[:-1])
+    return None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 < value < float("inf") else None

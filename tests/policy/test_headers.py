@@ -1,0 +1,200 @@
+"""What crosses the gateway in header fields: everything end-to-end, nothing hop-by-hop, no key."""
+
+from __future__ import annotations
+
+import pytest
+from aiohttp.http_writer import _serialize_headers
+from multidict import CIMultiDict
+
+from gateway.policy.headers import (
+    AuthForm,
+    Body,
+    own_fields,
+    to_client,
+    to_upstream,
+    without_query_credentials,
+)
+
+OWN = [
+    ("x-gateway-request-id", "r1"),
+    ("x-gateway-attempts", "1"),
+    ("x-gateway-provider", "openai"),
+]
+
+
+def answer(
+    fields: list[tuple[str, str]], body: Body = Body.UNCHANGED, *, stream: bool = False
+) -> list[tuple[str, str]]:
+    """The client's fields without the gateway's own three."""
+    out = to_client(
+        fields, body=body, request_id="r1", provider="openai", attempts=1, stream=stream
+    )
+    assert out[-3:] == OWN
+    return out[:-3]
+
+
+def test_hop_by_hop_fields_do_not_go_upstream_and_neither_do_those_that_connection_names() -> None:
+    fields = [
+        ("Host", "gw.example.internal:8080"),
+        ("Connection", "keep-alive, X-Hop"),
+        ("connection", "x-other"),
+        ("X-Hop", "1"),
+        ("X-Other", "1"),
+        ("TE", "trailers"),
+        ("Trailer", "X-T"),
+        ("Proxy-Authorization", "Basic eA=="),
+        ("Keep-Alive", "timeout=5"),
+        ("Transfer-Encoding", "chunked"),
+        ("Content-Length", "3"),
+        ("Upgrade", "h2c"),
+        ("HTTP2-Settings", "x"),
+        ("Expect", "100-continue"),
+        ("X-Gateway-Hold", "finish"),
+        ("x-gateway-token", "t"),
+        ("x-request-id", "abc"),
+        ("X-Plain", "1"),
+    ]
+    assert to_upstream(fields) == [("x-request-id", "abc"), ("X-Plain", "1")]
+
+
+def test_order_case_and_repeats_are_kept() -> None:
+    fields = [
+        ("anthropic-beta", "context-1m-2025-08-07"),
+        ("X-Stainless-Lang", "python"),
+        ("Anthropic-Beta", "interleaved-thinking-2025-05-14"),
+        ("Authorization", "Bearer k"),
+        ("Accept-Encoding", "gzip"),
+        ("Accept-Encoding", "br"),
+        ("Via", "1.1 other"),
+    ]
+    assert to_upstream(fields) == fields
+
+
+def test_a_readable_stream_asks_for_identity_once_where_the_client_named_a_coding() -> None:
+    fields = [("A", "1"), ("Accept-Encoding", "gzip"), ("accept-encoding", "br"), ("B", "2")]
+    assert to_upstream(fields, identity=True) == [
+        ("A", "1"),
+        ("Accept-Encoding", "identity"),
+        ("B", "2"),
+    ]
+
+
+def test_no_accept_encoding_is_invented() -> None:
+    assert to_upstream([("A", "1")], identity=True) == [("A", "1")]
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        (AuthForm.BEARER, ("Authorization", "Bearer own")),
+        (AuthForm.X_API_KEY, ("x-api-key", "own")),
+        (AuthForm.X_GOOG_API_KEY, ("x-goog-api-key", "own")),
+        (AuthForm.API_KEY, ("api-key", "own")),
+    ],
+)
+def test_the_gateways_key_takes_the_place_of_every_key_of_the_client(
+    form: AuthForm, field: tuple[str, str]
+) -> None:
+    fields = [
+        ("A", "1"),
+        ("authorization", "Bearer theirs"),
+        ("X-Api-Key", "theirs"),
+        ("B", "2"),
+        ("x-goog-api-key", "theirs"),
+        ("Api-Key", "theirs"),
+    ]
+    credential = form.field("own")
+    assert to_upstream(fields, credential=credential) == [("A", "1"), field, ("B", "2")]
+    assert to_upstream([("A", "1")], credential=credential) == [("A", "1"), field]
+
+
+def test_a_key_in_the_query_gives_way_to_the_gateways_and_nothing_else_changes() -> None:
+    assert without_query_credentials("/v1beta/m:g?alt=sse&key=AIza&x=%2f+") == (
+        "/v1beta/m:g?alt=sse&x=%2f+"
+    )
+    assert without_query_credentials("/m?KEY=a") == "/m"
+    for target in ("/m", "/m?", "/m?monkey=1&flag", "/m?a=key=b"):
+        assert without_query_credentials(target) == target
+
+
+def test_every_end_to_end_field_of_an_answer_passes_and_repeats_stay_separate() -> None:
+    fields = [
+        ("Set-Cookie", "a=1; Path=/"),
+        ("Set-Cookie", "b=2; Path=/"),
+        ("request-id", "req_1"),
+        ("anthropic-ratelimit-unified-5h-utilization", "0.5"),
+        ("Retry-After", "7"),
+        ("x-new-thing", "1"),
+        ("Server", "cloudflare"),
+        ("Date", "Mon, 30 Nov 2026 00:00:00 GMT"),
+        ("Content-Encoding", "gzip"),
+        ("Content-Length", "1234"),
+    ]
+    assert answer(fields) == fields
+
+
+def test_hop_by_hop_fields_of_an_answer_stay_with_its_connection() -> None:
+    fields = [
+        ("Connection", "close, X-Up-Hop"),
+        ("X-Up-Hop", "1"),
+        ("Keep-Alive", "timeout=1"),
+        ("Proxy-Authenticate", "Basic"),
+        ("Trailer", "x"),
+        ("A", "1"),
+    ]
+    assert answer(fields) == [("A", "1")]
+
+
+def test_a_length_is_promised_only_for_a_body_that_passes_unchanged() -> None:
+    length = ("Content-Length", "10")
+    assert answer([length]) == [length]
+    assert answer([length], Body.STREAMED) == []
+    assert answer([length, ("Transfer-Encoding", "chunked")]) == []
+
+
+def test_what_describes_a_body_goes_when_the_body_is_replaced() -> None:
+    fields = [
+        ("Content-Type", "text/html"),
+        ("Content-Encoding", "gzip"),
+        ("ETag", '"x"'),
+        ("Digest", "x"),
+        ("Retry-After", "7"),
+    ]
+    assert answer(fields, Body.REPLACED) == [("Retry-After", "7")]
+    assert answer(fields, Body.STREAMED) == fields
+
+
+def test_a_stream_tells_nginx_once_not_to_collect_it() -> None:
+    fields = [("X-Accel-Buffering", "yes"), ("A", "1")]
+    assert answer(fields, Body.STREAMED, stream=True) == [("A", "1"), ("x-accel-buffering", "no")]
+    assert answer(fields) == fields
+
+
+def test_the_gateways_own_fields_are_its_own_even_behind_another_gateway() -> None:
+    fields = [
+        ("X-Gateway-Request-Id", "inner"),
+        ("x-gateway-attempts", "3"),
+        ("x-gateway-error", "upstream_stalled"),
+    ]
+    assert answer(fields) == [("x-gateway-error", "upstream_stalled")]
+    assert own_fields("r1", None, 0) == [
+        ("x-gateway-request-id", "r1"),
+        ("x-gateway-attempts", "0"),
+    ]
+
+
+def test_values_that_are_not_ascii_survive_the_writer() -> None:
+    utf8 = ("X-Name", "café 東京")
+    latin1 = ("X-Old", b"caf\xe9".decode("utf-8", "surrogateescape"))
+    sent = to_upstream([utf8, latin1])
+    assert sent == [utf8, ("X-Old", "café")]
+    assert answer([latin1]) == [("X-Old", "café")]
+    wire = _serialize_headers("GET / HTTP/1.1", CIMultiDict(sent))
+    assert "X-Name: café 東京\r\n".encode() in wire
+    assert "X-Old: café\r\n".encode() in wire
+
+
+def test_long_values_pass_whole() -> None:
+    fields = [("X-Token", "t" * 12_000)]
+    assert to_upstream(fields) == fields
+    assert answer(fields) == fields

@@ -1,0 +1,209 @@
+"""The facts of a request are found in every shape clients send, and hostile bodies cost little."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+import zlib
+
+import brotli
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policy import peek as module
+from gateway.policy.peek import MAX_NAME, RequestFacts, peek
+
+UNKNOWN = RequestFacts()
+CHAT = {
+    "messages": [{"role": "user", "content": 'with "stream": false inside'}],
+    "model": "gpt-5",
+    "stream": True,
+    "n": 3,
+    "stream_options": {"include_usage": True, "other": [1]},
+    "background": False,
+}
+CHAT_FACTS = RequestFacts(
+    model="gpt-5", stream=True, choices=3, include_usage=True, background=False, readable=True
+)
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_the_facts_of_a_chat_request() -> None:
+    assert peek(json.dumps(CHAT).encode()) == CHAT_FACTS
+
+
+def test_what_is_absent_is_unknown() -> None:
+    assert peek(b"{}") == RequestFacts(readable=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b" ", b"[1]", b"null", b"{", b'{"model":"m"', b'{"model":"m"}x', b"\x00\x01", b"hello",
+     b'{"model":' * 100_000, b"[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_json_object_is_unknown(text: bytes) -> None:
+    assert peek(text) == UNKNOWN
+
+
+@pytest.mark.parametrize("odd", [None, 1, 1.5, "yes", [], {}, [[1]], {"a": 1}, "x" * 100_000])
+def test_an_odd_type_in_one_field_does_not_hide_the_others(odd: object) -> None:
+    assert peek(body(model=odd, stream=True)).stream is True
+    assert peek(body(model="m", stream=odd)) == RequestFacts(model="m", readable=True)
+    assert peek(body(model="m", stream_options=odd)).model == "m"
+    assert peek(body(model="m", generationConfig=odd)).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("count", "choices"), [(1, 1), (4, 4), (0, 1), (-3, 1), (2.0, 2), (2.5, 1), (True, 1), ("2", 1),
+    (10**30, 1024), (None, 1)],
+)  # fmt: skip
+def test_choices_are_a_sane_number_whatever_is_asked_for(count: object, choices: int) -> None:
+    assert peek(body(n=count)).choices == choices
+
+
+def test_a_models_name_is_bounded() -> None:
+    assert peek(body(model="m" * 2000)).model == "m" * MAX_NAME
+    assert peek(body(model="m" * 100_000)).model is None
+    assert peek(body(model="")).model is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"model":"m","stream":true,"x":NaN}',
+        b'{"model":"m","stream":true,"x":"cut emoji \\ud83d"}',
+        b'{"model":"m","stream":true,"x":"a\nb\tc"}',
+        b'{"model":"m","stream":true,"x":"\xff\xfe"}',
+        b'\xef\xbb\xbf{"model":"m","stream":true}',
+        b'\r\n\t {"model":"m","stream":true}\n',
+        b" " * 300 + b'{"model":"m","stream":true}',
+        b'{"model":"m","stream":false,"stream":true}',
+    ],
+)
+def test_json_that_providers_take_is_read_although_it_is_not_strict(text: bytes) -> None:
+    assert peek(text) == RequestFacts(model="m", stream=True, readable=True)
+
+
+@given(st.binary(max_size=200), st.sampled_from(["", "gzip", "br", "zstd", "deflate", "odd"]))
+def test_no_body_makes_it_raise(data: bytes, coding: str) -> None:
+    for text in (data, b"{" + data, b'{"model":"' + data + b'"}'):
+        peek(text, content_type="multipart/form-data; boundary=x", content_encoding=coding)
+
+
+PACKED = json.dumps(CHAT).encode()
+
+
+@pytest.mark.parametrize(
+    ("coding", "packed"),
+    [
+        ("gzip", gzip.compress(PACKED)),
+        ("GZIP", gzip.compress(PACKED)),
+        ("x-gzip", gzip.compress(PACKED)),
+        ("deflate", zlib.compress(PACKED)),
+        ("br", brotli.compress(PACKED)),
+        ("zstd", zstandard.ZstdCompressor().compress(PACKED)),
+        ("identity", PACKED),
+    ],
+)
+def test_a_compressed_body_is_read(coding: str, packed: bytes) -> None:
+    assert peek(packed, content_encoding=coding) == CHAT_FACTS
+
+
+def test_a_large_compressed_prompt_is_read() -> None:
+    plain = json.dumps(
+        CHAT | {"padding": [str(number * 7919) for number in range(200_000)]}
+    ).encode()
+    packed = zstandard.ZstdCompressor().compress(plain)
+    assert peek(packed, content_encoding="zstd") == CHAT_FACTS
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "deflate", "odd", "gzip, zstd"])
+def test_a_body_that_cannot_be_decoded_is_unknown(coding: str) -> None:
+    assert peek(PACKED, content_encoding=coding) == UNKNOWN
+
+
+def _zstd_bomb(size: int) -> bytes:
+    return zstandard.ZstdCompressor().compress(bytes(size))
+
+
+@pytest.mark.parametrize(
+    ("coding", "bomb"),
+    [
+        ("gzip", gzip.compress(bytes(200 << 20), 1)),
+        ("br", brotli.compress(bytes(200 << 20), quality=1)),
+        ("zstd", _zstd_bomb(200 << 20)),
+    ],
+    ids=["gzip", "br", "zstd"],
+)
+def test_a_bomb_costs_bounded_memory_and_is_unknown(
+    coding: str, bomb: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_PLAIN", 4 << 20)
+    tracemalloc.start()
+    try:
+        assert peek(bomb, content_encoding=coding) == UNKNOWN
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 << 20
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "stream"),
+    [
+        ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", "gemini-2.5-pro", True),
+        ("/v1beta/models/gemini-2.5-pro:generateContent?key=k", "gemini-2.5-pro", False),
+        ("/v1beta/models/g:countTokens", "g", None),
+        (
+            "/v1/projects/p/locations/l/publishers/anthropic/models/claude%40x:streamRawPredict",
+            "claude@x",
+            True,
+        ),
+        ("/model/anthropic.claude%3A0/converse-stream", "anthropic.claude:0", True),
+        ("/model/a/invoke-with-response-stream?x", "a", True),
+        ("/model/a/invoke", "a", False),
+        ("/model/a/converse", "a", False),
+        ("/openai/deployments/dep1/chat/completions?api-version=1", "dep1", None),
+        ("/v1/chat/completions", None, None),
+        ("/v1/models/gpt-5", None, None),
+    ],
+)
+def test_a_path_that_names_model_and_verb_says_them(
+    path: str, model: str | None, stream: bool | None
+) -> None:
+    assert peek(b"", path=path) == RequestFacts(model=model, stream=stream)
+
+
+def test_the_path_wins_over_the_body_and_leaves_it_what_it_does_not_say() -> None:
+    facts = peek(
+        body(model="other", stream=True, generationConfig={"candidateCount": 2}),
+        path="/v1beta/models/g:generateContent",
+    )
+    assert facts == RequestFacts(model="g", stream=False, choices=2, readable=True)
+    assert peek(body(stream=True), path="/deployments/d/chat/completions").stream is True
+    assert peek(body(generation_config={"candidate_count": 3})).choices == 3
+
+
+def test_json_under_another_type_is_json_all_the_same() -> None:
+    facts = peek(PACKED, content_type="application/x-www-form-urlencoded")
+    assert facts == CHAT_FACTS
+
+
+def test_an_upload_says_model_and_stream_in_its_form_fields() -> None:
+    form = (
+        b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n'
+        b"Content-Type: audio/wav\r\n\r\n" + bytes(100_000) + b"\r\n"
+        b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n'
+        b'--b\r\nContent-Disposition: form-data; name="stream"\r\n'
+        b"Content-Type: text/plain\r\n\r\ntrue\r\n"
+        b'--b\r\nContent-Disposition: form-data; name="n"\r\n\r\n2\r\n--b--\r\n'
+    )
+    facts = peek(form, content_type="Multipart/Form-Data; boundary=b")
+    assert facts == RequestFacts(model="whisper-1", stream=True, choices=2, readable=True)
+    assert peek(form, content_type="application/octet-stream") == UNKNOWN
