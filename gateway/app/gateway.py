@@ -1,0 +1,188 @@
+"""Everything that one process serves, put together and taken apart again. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+from aiohttp import web
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import CollectorRegistry
+
+from gateway import __version__, protocols
+from gateway.app.pages import Pages
+from gateway.config import Address, Config, parse_address
+from gateway.observe import logs
+from gateway.observe.export import SnapshotCollector
+from gateway.observe.live import Live
+from gateway.observe.metrics import Metrics
+from gateway.relay.handler import Relay
+from gateway.relay.server import RelayServer
+from gateway.sim.server import SimServer, start
+
+SIM_PACE = 0.02
+"""Seconds between the simulated provider's events, so that a rehearsal looks like a model."""
+
+_LOOK = 0.05
+"""Seconds between looks at what is still open while draining."""
+
+_GRACE = 2.0
+"""Seconds that interrupted requests get to write their last bytes."""
+
+
+class StartError(Exception):
+    """The gateway cannot start; the message is one sentence for the person who tried."""
+
+
+class Gateway:
+    """A gateway from start to stop. Make and use it inside one running event loop."""
+
+    def __init__(self, config: Config, *, sim_pace: float = SIM_PACE) -> None:
+        """``sim_pace`` is the simulated provider's, in seconds between events."""
+        self._config = config
+        self._sim_pace = sim_pace
+        self._loop = asyncio.get_running_loop()
+        self._live = Live()
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.metrics = Metrics(
+            self._live,
+            providers=config.providers,
+            protocols=protocols.NAMES,
+            version=__version__,
+            now=self._loop.time,
+        )
+        self.registry.register(SnapshotCollector(self.metrics.snapshot))
+        self._pages = Pages(
+            self.registry, self._live, now=self._loop.time, ready=lambda: not self.draining
+        )
+        self.address = parse_address(config.server.listen)
+        self.sim_url = ""
+        self._sim: SimServer | None = None
+        self._relay: Relay | None = None
+        self._runner: web.ServerRunner | None = None
+        self._listening = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether new requests are refused because the gateway is about to end."""
+        return self._relay is not None and self._relay.draining
+
+    @property
+    def url(self) -> str:
+        """How a client on this machine reaches the gateway; empty on a unix socket."""
+        return self.address.url
+
+    def metrics_text(self) -> str:
+        """The metrics as Prometheus would scrape them now."""
+        return generate_latest(self.registry).decode()
+
+    async def start(self) -> None:
+        """Listen. Raises StartError, with everything undone, where that cannot be."""
+        try:
+            config = await self._with_sim()
+            self._relay = Relay(config, self.metrics, pages=self._answer_page)
+            server = RelayServer(self._relay.handle, max_header=config.server.max_header)
+            self._runner = web.ServerRunner(server, shutdown_timeout=_GRACE)
+            await self._runner.setup()
+            self.address = await _listen(self._runner, self.address)
+            self._listening = True
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def drain(self) -> None:
+        """Refuse new requests, let the running ones finish, and tell the rest the truth."""
+        relay = self._relay
+        if relay is None:
+            return
+        relay.draining = True
+        logs.logger().info("draining", open_requests=len(self._live))
+        if not await self.idle(self._config.server.drain_timeout):
+            logs.logger().warning("drain_timeout", open_requests=len(self._live))
+            relay.interrupt()
+            await self.idle(_GRACE)
+
+    async def stop(self) -> None:
+        """Close everything; what is still open is broken off."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self._relay is not None:
+            await self._relay.close()
+        if self._sim is not None:
+            await self._sim.stop()
+        if self.address.path and self._listening:
+            _remove(self.address.path)
+
+    async def idle(self, seconds: float) -> bool:
+        """Wait until no request is open, at most so many seconds; whether it came to that."""
+        until = self._loop.time() + seconds
+        while len(self._live):
+            if self._loop.time() >= until:
+                return False
+            await asyncio.sleep(_LOOK)
+        return True
+
+    async def _answer_page(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        return self._pages.answer(request.method, path)
+
+    async def _with_sim(self) -> Config:
+        """Start the simulated provider if one is configured, and say where it is."""
+        providers = dict(self._config.providers)
+        wanted = [name for name, provider in providers.items() if provider.builtin == "sim"]
+        if not wanted:
+            return self._config
+        self._sim = await start(every=self._sim_pace)
+        self.sim_url = self._sim.url
+        for name in wanted:
+            providers[name] = msgspec.structs.replace(providers[name], base_url=self.sim_url)
+        return msgspec.structs.replace(self._config, providers=MappingProxyType(providers))
+
+
+async def _listen(runner: web.ServerRunner, address: Address) -> Address:
+    """Bind; return the address with the port that it got."""
+    site: web.BaseSite
+    if address.path:
+        await _clear_socket(address.path)
+        site = web.UnixSite(runner, address.path)
+    else:
+        site = web.TCPSite(runner, address.host, address.port, backlog=1024)
+    try:
+        await site.start()
+    except OSError as error:
+        raise StartError(_why_not(address, error)) from None
+    if address.path:
+        return address
+    return msgspec.structs.replace(address, port=runner.addresses[0][1])
+
+
+async def _clear_socket(path: str) -> None:
+    """Remove a socket that a dead process left; raises StartError if somebody is listening."""
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except ConnectionRefusedError:
+        _remove(path)
+    except OSError:
+        return  # nothing there, or nothing of ours: binding says what is wrong
+    else:
+        writer.close()
+        raise StartError(f"unix:{path} is in use by another program: choose another --listen.")
+
+
+def _remove(path: str) -> None:
+    Path(path).unlink(missing_ok=True)
+
+
+def _why_not(address: Address, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{address} is in use by another program: stop it, or choose another address with "
+            "--listen (or server.listen in the config)."
+        )
+    if error.errno == errno.EACCES:
+        return f"Listening on {address} is not permitted: choose a port above 1023 with --listen."
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return f"Listening on {address} is not possible ({reason}): choose another --listen."

@@ -1,0 +1,206 @@
+"""What every provider protocol is made of; knows no protocol itself.
+
+A protocol is data and one reader class: how to recognise its requests, how to read its events, how
+to tell its clients that an answer is not whole. See ``gateway.streams.events.Reader`` for what a
+reader must do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from gateway.streams import lenient
+from gateway.streams.events import Facts, Fault, Kind, ProviderError, Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class StreamProtocol:
+    """One provider protocol.
+
+    ``claims`` says whether a request (method, path without its query) is this protocol's inference
+    request. ``reader`` makes a fresh reader for a stream in which the client asked for that many
+    choices. ``keepalive`` is what may be written to its clients between events without harm (b""
+    for nothing). ``error_body`` shapes one of the gateway's own failures as clients of the protocol
+    expect it: (status, code, message) to JSON. ``known`` is false where a stream has no finish
+    frame.
+    """
+
+    name: str
+    claims: Callable[[str, str], bool]
+    reader: Callable[[int], Reader]
+    keepalive: bytes
+    error_body: Callable[[int, str, str], bytes]
+    known: bool = True
+
+
+class BaseReader:
+    """The parts that readers share; a reader adds ``read`` and whatever its protocol does
+    differently."""
+
+    __slots__ = ("facts",)
+
+    def __init__(self) -> None:
+        self.facts: Final = Facts()
+
+    def read_bare(self, block: bytes) -> Kind:  # noqa: ARG002 - the interface's parameter
+        """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``)."""
+        return Kind.HEARTBEAT
+
+    def read_done(self) -> None:
+        """``[DONE]`` is never proof of success; readers that count choices learn that no more will
+        come."""
+
+    def may_close(self) -> bool:
+        """A finish frame ends the answer, whether or not the upstream ends it."""
+        return self.facts.finished
+
+    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - the interface's parameter
+        """Nothing is missing from the provider's own error."""
+        return b""
+
+    def fault(self, fault: Fault) -> bytes | None:  # noqa: ARG002 - the interface's parameter
+        """No in-band form."""
+        return None
+
+
+def encode(value: object) -> bytes:
+    """Compact JSON."""
+    return _encode(value)
+
+
+def event(data: object, name: str = "", line_end: bytes = b"\n") -> bytes:
+    """One whole server-sent event with ``data`` as JSON."""
+    head = b"event: " + name.encode() + line_end if name else b""
+    return head + b"data: " + _encode(data) + line_end * 2
+
+
+def decode(data: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T | None:
+    """Decode an event into the struct ``kind``, which is the decoder's; None when it is no such
+    JSON object at all.
+
+    A field of an unexpected type must not hide the rest of the event, so it is dropped and the
+    decoding tried again; JSON that only lenient parsers accept is read leniently.
+    """
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        value = lenient.loads(data)
+    except ValueError:
+        return None
+    return convert(value, kind)
+
+
+def convert(value: object, kind: type[T]) -> T | None:
+    """Turn decoded JSON into a struct, leaving out the fields whose types do not fit; None if
+    nothing fits."""
+    for _ in range(16):
+        try:
+            return msgspec.convert(value, kind, strict=False)
+        except msgspec.ValidationError as error:
+            if not _drop(value, str(error)):
+                return None
+    return None
+
+
+def _drop(value: Any, complaint: str) -> bool:
+    """Delete the place that a msgspec complaint ends with (``... - at `$.a[0].b` ``)."""
+    _, found, path = complaint.rpartition(" - at `$")
+    if not found:
+        return False
+    steps = [
+        int(part[1:-1]) if part.startswith("[") and part[1:-1].isdigit() else part
+        for part in path.rstrip("`").replace("[", ".[").split(".")[1:]
+    ]
+    try:
+        for step in steps[:-1]:
+            value = value[step]
+        del value[steps[-1]]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return True
+
+
+def text_of(value: object) -> str:
+    """A message field as text: strings as they are, anything else as compact JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else _encode(value).decode("utf-8", "replace")
+
+
+# Error types, codes and statuses, from the providers' error pages and SDK sources. What is not
+# listed is judged by the HTTP status that it names, and else taken for a passing server fault.
+_FINAL_WORDS = (
+    "invalid", "authentication", "permission", "not_found", "notfound", "billing", "quota",
+    "context_length", "too_large", "unsupported", "not_supported", "policy", "moderation",
+    "spend_limit", "tool_use_failed", "failed_precondition", "unauthenticated",
+    "usage_not_included", "data_residency", "image_", "payment", "bad_request", "badrequest",
+    "exceed_context", "unprocessable", "validation", "content_filter",
+)  # fmt: skip
+_STATUS_WORDS: tuple[tuple[str, int], ...] = (
+    ("overloaded", 529), ("rate_limit", 429), ("ratelimit", 429), ("too_many_requests", 429),
+    ("resource_exhausted", 429), ("quota", 429), ("timeout", 504), ("deadline_exceeded", 504),
+    ("unavailable", 503), ("capacity", 503), ("authentication", 401), ("unauthenticated", 401),
+    ("permission", 403), ("not_found", 404), ("notfound", 404), ("billing", 402),
+    ("payment", 402), ("too_large", 413), ("internal", 500), ("server_error", 500),
+    ("api_error", 500),
+)  # fmt: skip
+_FINAL_CODES = frozenset({"1000", "1001", "1002", "1003", "1004", "1113", "1211", "1301"})
+"""Z.ai business codes for authentication, arrears, unknown model and refused content."""
+
+
+def provider_error(
+    kind: object,
+    message: object,
+    code: object = None,
+    param: object = None,
+    *,
+    retryable: bool | None = None,
+) -> ProviderError:
+    """Build the error that a stream reports, deciding retryability and status by its type and code.
+
+    Quota, billing, authentication, invalid requests and context length never become right by trying
+    again; overload, rate limits, timeouts and server faults do.
+    """
+    type_text = text_of(kind) if kind not in (None, "") else ""
+    code_text = text_of(code) if code not in (None, "") else ""
+    label = type_text or code_text or "error"
+    status = _status(type_text, code_text)
+    if retryable is None:
+        retryable = _retryable(f"{type_text} {code_text}".lower(), code_text, status)
+    return ProviderError(
+        type=label,
+        message=text_of(message),
+        code=code_text or None,
+        param=text_of(param) or None,
+        retryable=retryable,
+        status=status,
+    )
+
+
+def _status(type_text: str, code_text: str) -> int:
+    for text in (code_text, type_text):
+        if len(text) == 3 and text.isdigit() and 400 <= int(text) < 600:
+            return int(text)
+    words = f"{code_text} {type_text}".lower()
+    for word, status in _STATUS_WORDS:
+        if word in words:
+            return status
+    return 400 if any(word in words for word in _FINAL_WORDS) else 502
+
+
+def _retryable(words: str, code_text: str, status: int) -> bool:
+    if code_text in _FINAL_CODES or any(word in words for word in _FINAL_WORDS):
+        return False
+    return status in (408, 409, 425, 429) or status >= 500

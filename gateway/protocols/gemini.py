@@ -1,0 +1,353 @@
+"""Gemini (AI Studio and Vertex) with ``alt=sse``, as streams. Never ends an answer on a finish.
+
+Finished means: the last word of every candidate seen is a ``finishReason``, or the prompt was
+blocked before there was a candidate. There is no end marker, and old models put ``STOP`` on every
+chunk, so only the end of the stream settles it (https://ai.google.dev/api/generate-content).
+Clients take nothing but ``data:`` lines, blank lines and bare JSON, which is how some errors come.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from gateway.protocols.base import (
+    BaseReader,
+    StreamProtocol,
+    convert,
+    decode,
+    encode,
+    event,
+    provider_error,
+)
+from gateway.streams import lenient
+from gateway.streams.events import Fault, Kind, Phase
+
+ABNORMAL = frozenset(
+    {
+        "MAX_TOKENS", "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "SPII",
+        "PROHIBITED_CONTENT", "MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT", "IMAGE_OTHER", "IMAGE_RECITATION", "NO_IMAGE",
+        "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MISSING_THOUGHT_SIGNATURE", "ESCALATION",
+        "PUP_LIMITED_DISABLED", "CONTINUATION", "MODEL_ARMOR",
+    }
+)  # fmt: skip
+"""Finish reasons that are explicit and no normal end."""
+
+RETRYABLE = frozenset(
+    {
+        "UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED",
+        "CANCELLED", "UNKNOWN",
+    }
+)  # fmt: skip
+FINAL = frozenset(
+    {
+        "INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNAUTHENTICATED",
+        "PERMISSION_DENIED", "NOT_FOUND", "ALREADY_EXISTS", "UNIMPLEMENTED",
+    }
+)  # fmt: skip
+"""Statuses of google.rpc.Code by whether trying again can help."""
+
+_NO_FINISH = (None, "", "FINISH_REASON_UNSPECIFIED")
+_NO_BLOCK = (None, "", "BLOCK_REASON_UNSPECIFIED", "BLOCKED_REASON_UNSPECIFIED")
+_TOOL_PARTS = frozenset({"functionCall", "executableCode", "toolCall"})
+_SIGNS = frozenset({"thought", "thoughtSignature"})
+"""Keys of a part that say something about it and are no content."""
+
+
+class _Content(msgspec.Struct, gc=False):
+    parts: list[dict[str, Any]] | None = None
+
+
+class _Candidate(msgspec.Struct, gc=False, rename="camel"):
+    index: int = 0
+    content: _Content | None = None
+    finish_reason: Any = None
+
+
+class _Usage(msgspec.Struct, gc=False, rename="camel"):
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    thoughts_token_count: int | None = None
+
+
+class _Feedback(msgspec.Struct, gc=False, rename="camel"):
+    block_reason: Any = None
+
+
+class _Chunk(msgspec.Struct, gc=False, rename="camel"):
+    candidates: list[_Candidate] | None = None
+    prompt_feedback: _Feedback | None = None
+    usage_metadata: _Usage | None = None
+    model_version: str | None = None
+    response_id: Any = None
+    error: Any = None
+
+
+class _PlainPart(msgspec.Struct, gc=False):
+    text: str
+    thought: bool = False
+
+
+class _PlainContent(msgspec.Struct, gc=False):
+    parts: tuple[_PlainPart]
+
+
+class _PlainCandidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _PlainContent
+    index: int = 0
+    finish_reason: None = None
+
+
+class _Plain(msgspec.Struct, gc=False, rename="camel"):
+    """Just enough of a chunk to conclude: text of one candidate that goes on. Nothing else."""
+
+    candidates: tuple[_PlainCandidate]
+    usage_metadata: _Usage | None = None
+    model_version: str | None = None
+    error: None = None
+
+
+_full = msgspec.json.Decoder(_Chunk)
+_plain = msgspec.json.Decoder(_Plain)
+
+
+class Reader(BaseReader):
+    """Reads the chunks of one answer."""
+
+    __slots__ = ("_raises", "_reasons", "_told")
+
+    def __init__(self) -> None:
+        super().__init__()
+        # By candidate: the finish reason that is its last word so far, None while it goes on.
+        self._reasons: dict[int, str | None] = {}
+        self._raises = False
+        self._told = False
+
+    def read(self, name: bytes, data: bytes) -> Kind:  # noqa: ARG002 - Gemini names no events
+        """Take one chunk."""
+        quick = self._read_plain(data)
+        if quick is not None:
+            return quick
+        chunk = decode(data, _full, _Chunk)
+        if chunk is None:
+            # Seen around errors only: the array that the endpoint gives without ``alt=sse``.
+            return self._read_array(data)
+        return self._read_chunk(chunk, data)
+
+    def _read_plain(self, data: bytes) -> Kind | None:
+        """The usual chunk: a piece of text. None when a full reading is needed."""
+        try:
+            chunk = _plain.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        (candidate,) = chunk.candidates
+        (part,) = candidate.content.parts
+        if not part.text or self._reasons.get(candidate.index, "unseen") is not None:
+            return None
+        facts = self.facts
+        facts.phase = Phase.IN_REASONING if part.thought else Phase.IN_TEXT
+        facts.waiting = False
+        self._note_model(chunk.model_version)
+        self._note_usage(chunk.usage_metadata)
+        return Kind.CONTENT
+
+    def read_bare(self, block: bytes) -> Kind:
+        """Clients collect bare lines as JSON by its braces, and so are some errors sent."""
+        text = block.strip()
+        if text[:1] not in (b"{", b"["):
+            return Kind.HEARTBEAT
+        return self.read(b"", text)
+
+    def _read_array(self, data: bytes) -> Kind:
+        try:
+            value = lenient.loads(data)
+        except ValueError:
+            return Kind.OPAQUE
+        if isinstance(value, list) and len(value) == 1:
+            chunk = convert(value[0], _Chunk)
+            if chunk is not None and chunk.error:
+                return self._read_error(chunk.error, raises=False)
+        return Kind.OPAQUE
+
+    def _read_chunk(self, chunk: _Chunk, data: bytes) -> Kind:
+        if chunk.error:
+            return self._read_error(chunk.error, raises=True)
+        news = self._note_model(chunk.model_version)
+        news = self._note_usage(chunk.usage_metadata) or news
+        if chunk.candidates:
+            return self._read_candidates(chunk.candidates, news=news)
+        reason = chunk.prompt_feedback.block_reason if chunk.prompt_feedback is not None else None
+        if reason not in _NO_BLOCK and not self._reasons:
+            facts = self.facts
+            facts.finished = facts.abnormal = True
+            facts.finish_reason = str(reason)
+            facts.phase = Phase.AFTER_FINISH
+            return Kind.FINISH
+        if news or chunk.prompt_feedback is not None:
+            return Kind.STATE
+        known = chunk.usage_metadata is not None or chunk.model_version or chunk.response_id
+        return Kind.HEARTBEAT if known or data.strip() == b"{}" else Kind.OPAQUE
+
+    def _read_candidates(self, candidates: list[_Candidate], *, news: bool) -> Kind:
+        content = finish = False
+        for candidate in candidates:
+            parts = candidate.content.parts if candidate.content is not None else None
+            speaks = self._note_parts(parts) if parts else False
+            content = content or speaks
+            news = news or (bool(parts) and any("thoughtSignature" in part for part in parts or ()))
+            if candidate.finish_reason not in _NO_FINISH:
+                finish = True
+                self._reasons[candidate.index] = str(candidate.finish_reason)
+            elif speaks:
+                self._reasons[candidate.index] = None
+            else:
+                self._reasons.setdefault(candidate.index, None)
+        self._settle()
+        if content:
+            return Kind.CONTENT
+        if finish:
+            return Kind.FINISH
+        return Kind.STATE if news else Kind.HEARTBEAT
+
+    def _note_parts(self, parts: list[dict[str, Any]]) -> bool:
+        """Whether there is content in them; sets the phase by the last one that has some."""
+        phase: Phase | None = None
+        for part in parts:
+            if not any(value for key, value in part.items() if key not in _SIGNS):
+                continue
+            if not _TOOL_PARTS.isdisjoint(part):
+                phase = Phase.IN_TOOL_CALL
+            else:
+                phase = Phase.IN_REASONING if part.get("thought") else Phase.IN_TEXT
+        if phase is None:
+            return False
+        self.facts.phase = phase
+        # The server may be running the code or the tool that it has just named.
+        self.facts.waiting = phase is Phase.IN_TOOL_CALL
+        return True
+
+    def _settle(self) -> None:
+        facts, reasons = self.facts, self._reasons
+        facts.finished = None not in reasons.values()
+        said = [reason for _, reason in sorted(reasons.items()) if reason is not None]
+        failed = [reason for reason in said if reason in ABNORMAL]
+        facts.abnormal = bool(failed)
+        facts.finish_reason = next(iter(failed or said), None)
+        if facts.finished:
+            facts.phase, facts.waiting = Phase.AFTER_FINISH, False
+
+    def _note_model(self, model: str | None) -> bool:
+        """Whether that is news."""
+        if not model or model == self.facts.model:
+            return False
+        self.facts.model = model
+        return True
+
+    def _note_usage(self, usage: _Usage | None) -> bool:
+        """Whether there is news in the counts, which come with every chunk."""
+        if usage is None:
+            return False
+        counted, news = self.facts.usage, False
+        prompt, cached = usage.prompt_token_count, usage.cached_content_token_count
+        answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
+        if prompt is not None and prompt != counted.input:
+            counted.input, news = prompt, True
+        if answer is not None and answer != counted.output:
+            counted.output, news = answer, True
+        if cached is not None and cached != counted.cached:
+            counted.cached, news = cached, True
+        if thoughts is not None and thoughts != counted.reasoning:
+            counted.reasoning, news = thoughts, True
+        return news
+
+    # Failures.
+
+    def _read_error(self, error: object, *, raises: bool) -> Kind:
+        if self.facts.error is None:
+            if isinstance(error, dict):
+                status = error.get("status")
+                self.facts.error = provider_error(
+                    status, error.get("message"), error.get("code"), retryable=_retryable(error)
+                )
+            else:
+                self.facts.error = provider_error("error", error)
+            self._raises = raises and isinstance(error, dict) and isinstance(error.get("code"), int)
+        return Kind.ERROR
+
+    def may_close(self) -> bool:
+        """Never: the next chunk may take the finish back."""
+        return False
+
+    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+        """Google's SDK raises on an ``error`` object with a numeric code."""
+        error = self.facts.error
+        if error is None or self._raises or self._told:
+            return b""
+        self._told = True
+        return _event(error.status, error.message or error.type, error.type)
+
+    def fault(self, fault: Fault) -> bytes | None:
+        """An error chunk: Google's SDK raises on it, with the whole of it in the text."""
+        return _event(503, fault.message, fault.code)
+
+
+_STATUSES = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    500: "INTERNAL",
+    501: "UNIMPLEMENTED",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def _error(status: int, message: str, reason: str) -> dict[str, object]:
+    """A ``google.rpc.Status``: its code must be a number, so the gateway's own is a detail."""
+    kind = "type.googleapis.com/google.rpc.ErrorInfo"
+    info = {"@type": kind, "reason": reason, "domain": "gateway"}
+    name = _STATUSES.get(status, "INVALID_ARGUMENT" if status < 500 else "UNAVAILABLE")
+    return {"error": {"code": status, "message": message, "status": name, "details": [info]}}
+
+
+def _event(status: int, message: str, reason: str) -> bytes:
+    return event(_error(status, message, reason), line_end=b"\r\n")
+
+
+def _retryable(error: dict[str, Any]) -> bool | None:
+    """By status, None where it says nothing. A daily quota does not come back within a retry."""
+    status = error.get("status")
+    if status == "RESOURCE_EXHAUSTED":
+        return "PerDay" not in str(error.get("details"))
+    if status in RETRYABLE:
+        return True
+    return False if status in FINAL else None
+
+
+def error_body(status: int, code: str, message: str) -> bytes:
+    """The gateway's own failure in Google's shape."""
+    return encode(_error(status, message, code))
+
+
+_PATH = re.compile(
+    r"/(?:models|tunedModels|endpoints)/[^/]+(?::|%3[Aa])(?:streamGenerateContent|generateContent)\Z"
+)
+
+
+def _claims(method: str, path: str) -> bool:
+    return method == "POST" and _PATH.search(path) is not None
+
+
+PROTOCOL = StreamProtocol(
+    name="gemini",
+    claims=_claims,
+    reader=lambda choices: Reader(),  # noqa: ARG005 - candidates count as they are seen
+    keepalive=b"\n",
+    error_body=error_body,
+)

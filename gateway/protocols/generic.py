@@ -1,0 +1,66 @@
+"""Server-sent events of no known protocol: relayed and counted. Never judges such a stream to be
+cut by its content.
+
+``[DONE]`` is taken for its end and ``event: error`` (or a top-level ``error``) for a failure; a
+clean end without either says nothing (specification: none).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, provider_error
+from gateway.streams.events import Kind, Phase
+
+
+class _Event(msgspec.Struct, gc=False):
+    error: Any = None
+    message: Any = None
+
+
+_decoder = msgspec.json.Decoder(_Event)
+
+
+class Reader(BaseReader):
+    """Reads events that it knows nothing about."""
+
+    __slots__ = ()
+
+    def read(self, name: bytes, data: bytes) -> Kind:
+        """An error is an error; everything else is opaque."""
+        if name == b"error" or b'"error"' in data:
+            found = decode(data, _decoder, _Event)
+            error = found.error if found is not None else None
+            if error and isinstance(error, dict):
+                kind = error.get("type") or error.get("status")
+                self.facts.error = provider_error(kind, error.get("message"), error.get("code"))
+            elif error:
+                self.facts.error = provider_error("error", error, retryable=False)
+            elif name == b"error":
+                message = found.message if found is not None else data.decode("utf-8", "replace")
+                self.facts.error = provider_error("error", message, retryable=False)
+        if self.facts.error is not None:
+            return Kind.ERROR
+        if self.facts.phase is Phase.BEFORE_CONTENT:
+            self.facts.phase = Phase.IN_TEXT
+        return Kind.OPAQUE
+
+
+def error_body(status: int, code: str, message: str) -> bytes:  # noqa: ARG001 - one signature for all protocols
+    """The gateway's own failure for a client whose protocol is not known: the OpenAI shape, which
+    most read."""
+    return encode(
+        {"error": {"message": message, "type": "gateway_error", "param": None, "code": code}}
+    )
+
+
+PROTOCOL = StreamProtocol(
+    name="generic",
+    claims=lambda method, path: False,  # noqa: ARG005 - it is what remains
+    reader=lambda choices: Reader(),  # noqa: ARG005 - it has none
+    keepalive=b"",
+    error_body=error_body,
+    known=False,
+)

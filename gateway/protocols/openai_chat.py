@@ -1,0 +1,387 @@
+"""OpenAI Chat Completions and its compatible dialects, as streams. Never rewrites a provider's
+chunk.
+
+Finished means: a non-empty ``finish_reason`` for every choice seen. ``[DONE]`` is neither needed
+nor sufficient (https://platform.openai.com/docs/api-reference/chat-streaming; dialects: Azure,
+DeepSeek, Groq, Kimi, llama.cpp, Mistral, Ollama, OpenRouter, SGLang, vLLM, xAI, Z.ai).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event, provider_error
+from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
+
+NORMAL = frozenset({"stop", "tool_calls", "function_call"})
+ABNORMAL = frozenset(
+    {
+        "length",
+        "content_filter",
+        "sensitive",
+        "model_length",
+        "repetition",
+        "model_context_window_exceeded",
+    }
+)
+FAILURES = frozenset(
+    {
+        "error",
+        "abort",
+        "insufficient_system_resource",
+        "network_error",
+        "ERROR",
+        "TIMEOUT",
+        "server_error",
+    }
+)
+"""Finish reasons by which a provider says that it gave up: explicit, so no truncation, but no
+answer either."""
+
+
+class _PlainDelta(msgspec.Struct, gc=False):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _PlainChoice(msgspec.Struct, gc=False, forbid_unknown_fields=False):
+    index: int = 0
+    delta: _PlainDelta | None = None
+    finish_reason: msgspec.UnsetType | str | None = None
+    error: msgspec.Raw | None = None
+
+
+class _Plain(msgspec.Struct, gc=False):
+    """Just enough of a chunk to conclude: content of one choice, no finish, no error. Nothing
+    else."""
+
+    choices: tuple[_PlainChoice] | None = None
+    error: msgspec.Raw | None = None
+    x_groq: msgspec.Raw | None = None
+    object: str = ""
+
+
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    cached_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    role: Any = None
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    audio: Any = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    index: int = 0
+    delta: _Delta | None = None
+    text: Any = None
+    finish_reason: Any = None
+    error: Any = None
+    usage: _Usage | None = None
+    message: _Delta | None = None
+
+
+class _Groq(msgspec.Struct, gc=False):
+    error: Any = None
+    usage: _Usage | None = None
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    object: Any = None
+    choices: list[_Choice] | None = None
+    error: Any = None
+    usage: _Usage | None = None
+    model: str | None = None
+    x_groq: _Groq | None = None
+    message: Any = None
+    type: Any = None
+    code: Any = None
+    param: Any = None
+    prompt_progress: Any = None
+    content: Any = None
+    stop: Any = None
+    stop_type: Any = None
+    tokens_predicted: int | None = None
+    tokens_evaluated: int | None = None
+
+
+_plain = msgspec.json.Decoder(_Plain)
+_full = msgspec.json.Decoder(_Chunk)
+
+
+class Reader(BaseReader):
+    """Reads chat chunks; also those of the legacy Completions endpoint, whose choices carry
+    ``text``."""
+
+    __slots__ = ("_done", "_raises", "_seen", "_told", "_unfinished", "_wanted")
+
+    def __init__(self, choices: int = 1) -> None:
+        super().__init__()
+        self._wanted = choices
+        self._seen: set[int] = set()
+        self._unfinished: set[int] = set()
+        self._done = False
+        self._raises = False
+        self._told = False
+
+    def read(self, name: bytes, data: bytes) -> Kind:
+        """Take one chunk."""
+        facts = self.facts
+        if facts.phase is not Phase.BEFORE_CONTENT and not name and not facts.finished:
+            quick = self._read_plain(data)
+            if quick is not None:
+                return quick
+        chunk = decode(data, _full, _Chunk)
+        if chunk is None:
+            return Kind.ERROR if name == b"error" and self._fail_text(data) else Kind.OPAQUE
+        if chunk.model:
+            facts.model = chunk.model
+        if chunk.usage is not None:
+            self._count(chunk.usage)
+        error = self._error_of(chunk, name)
+        if error is not None:
+            facts.error = facts.error or error
+            return Kind.ERROR
+        if chunk.choices is None:
+            return self._read_native(chunk)
+        return self._read_choices(chunk, chunk.choices)
+
+    def _read_plain(self, data: bytes) -> Kind | None:
+        """The usual chunk: text or reasoning of one choice that goes on. None when a full reading
+        is needed."""
+        try:
+            chunk = _plain.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if chunk.error is not None or chunk.x_groq is not None or chunk.choices is None:
+            return None
+        (choice,) = chunk.choices
+        delta = choice.delta
+        if (
+            choice.finish_reason
+            or choice.error is not None
+            or delta is None
+            or choice.index not in self._unfinished
+        ):
+            return None
+        if delta.content:
+            self.facts.phase = Phase.IN_TEXT
+        elif delta.reasoning_content or delta.reasoning:
+            self.facts.phase = Phase.IN_REASONING
+        else:
+            return None
+        self.facts.waiting = False
+        return Kind.CONTENT
+
+    def _read_choices(self, chunk: _Chunk, choices: list[_Choice]) -> Kind:
+        content = finish = False
+        failure: str | None = None
+        state = chunk.usage is not None or chunk.prompt_progress is not None
+        for choice in choices:
+            if choice.usage is not None:
+                self._count(choice.usage)
+            if choice.index not in self._seen:
+                self._seen.add(choice.index)
+                self._unfinished.add(choice.index)
+                # Some repeat the role on every chunk: only the first is news.
+                state = state or (choice.delta is not None and choice.delta.role is not None)
+            content = self._note_delta(choice) or content
+            reason = choice.finish_reason
+            if reason not in (None, ""):
+                finish = True
+                self._unfinished.discard(choice.index)
+                failure = self._note_reason(str(reason)) or failure
+        self._settle()
+        if failure is not None:
+            self.facts.error = provider_error(
+                failure, f"The provider ended with {failure!r}.", retryable=True
+            )
+            return Kind.ERROR
+        if content:
+            return Kind.CONTENT
+        if finish:
+            return Kind.FINISH
+        return Kind.STATE if state or self.facts.finished else Kind.HEARTBEAT
+
+    def _note_delta(self, choice: _Choice) -> bool:
+        """Whether the choice carries content; sets the phase by what it is."""
+        delta = choice.delta or choice.message
+        phase: Phase | None = None
+        if choice.text:
+            phase = Phase.IN_TEXT
+        elif delta is not None:
+            if _calls(delta.tool_calls) or _calls([{"function": delta.function_call}]):
+                phase = Phase.IN_TOOL_CALL
+            elif delta.content or delta.refusal or delta.audio:
+                phase = Phase.IN_TEXT
+            elif delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+                phase = Phase.IN_REASONING
+        if phase is None:
+            return False
+        # Some servers write a tool call's arguments in one piece, at its end.
+        self.facts.waiting = phase is Phase.IN_TOOL_CALL
+        self.facts.phase = phase
+        return True
+
+    def _note_reason(self, reason: str) -> str | None:
+        """Record a finish reason; return it when it means failure."""
+        facts = self.facts
+        if reason in FAILURES:
+            return reason
+        if facts.finish_reason is None or reason in ABNORMAL:
+            facts.finish_reason = reason
+            facts.abnormal = reason in ABNORMAL
+        return None
+
+    def _settle(self) -> None:
+        seen = len(self._seen)
+        self.facts.finished = (
+            seen > 0 and not self._unfinished and (seen >= self._wanted or self._done)
+        )
+        if self.facts.finished:
+            self.facts.phase = Phase.AFTER_FINISH
+            self.facts.waiting = False
+
+    def _read_native(self, chunk: _Chunk) -> Kind:
+        """llama.cpp's own ``/completion``: ``stop`` true is its finish (tools/server README)."""
+        facts = self.facts
+        if chunk.stop is True:
+            facts.finish_reason = str(chunk.stop_type or "stop")
+            facts.abnormal = facts.finish_reason == "limit"
+            facts.finished = True
+            facts.phase = Phase.AFTER_FINISH
+            facts.usage.input = chunk.tokens_evaluated
+            facts.usage.output = chunk.tokens_predicted
+            return Kind.CONTENT if chunk.content else Kind.FINISH
+        if chunk.stop is False:
+            if chunk.content:
+                facts.phase = Phase.IN_TEXT
+                return Kind.CONTENT
+            return Kind.HEARTBEAT
+        if chunk.type in ("ping", "keepalive"):
+            return Kind.HEARTBEAT
+        return Kind.STATE if chunk.usage is not None else Kind.OPAQUE
+
+    def _error_of(self, chunk: _Chunk, name: bytes) -> ProviderError | None:
+        """The failure that a chunk reports, in any of the forms seen; notes whether SDKs raise on
+        that form."""
+        if chunk.error:
+            self._raises = (
+                isinstance(chunk.error, dict)
+                and bool(chunk.error.get("message"))
+                and not chunk.choices
+            )
+            return _nested(chunk.error)
+        if chunk.object == "error" or (name == b"error" and chunk.message):
+            return provider_error(chunk.type, chunk.message, chunk.code, chunk.param)
+        if chunk.x_groq is not None and chunk.x_groq.error:
+            return provider_error("x_groq.error", chunk.x_groq.error, retryable=True)
+        for choice in chunk.choices or ():
+            if choice.error:
+                return _nested(choice.error)
+        return None
+
+    def _fail_text(self, data: bytes) -> bool:
+        """``event: error`` with text that is no JSON."""
+        self.facts.error = provider_error("error", data.decode("utf-8", "replace"))
+        return True
+
+    def _count(self, usage: _Usage) -> None:
+        counted: Usage = self.facts.usage
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        if usage.prompt_tokens is not None:
+            counted.input = usage.prompt_tokens
+        if usage.completion_tokens is not None:
+            counted.output = usage.completion_tokens
+        for cached in (
+            prompt.cached_tokens if prompt is not None else None,
+            usage.cached_tokens,
+            usage.prompt_cache_hit_tokens,
+        ):
+            if cached is not None:
+                counted.cached = cached
+                break
+        if completion is not None and completion.reasoning_tokens is not None:
+            counted.reasoning = completion.reasoning_tokens
+
+    def read_done(self) -> None:
+        """No further choice will come."""
+        self._done = True
+        self._settle()
+
+    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+        """A top-level error object, alone in its chunk, is the one form on which every SDK
+        raises."""
+        error = self.facts.error
+        if error is None or self._raises or self._told:
+            return b""
+        self._told = True
+        return event(_error(error.message or error.type, error.type, error.code, error.param))
+
+    def fault(self, fault: Fault) -> bytes | None:
+        """One error chunk without ``choices``: all clients raise on it, and those that can retry
+        do."""
+        return event(_error(fault.message, "server_error", fault.code))
+
+
+def _calls(calls: Any) -> bool:
+    """Whether there is a name or a piece of arguments in any of the tool calls."""
+    for call in calls if isinstance(calls, list) else ():
+        for part in call.values() if isinstance(call, dict) else ():
+            if isinstance(part, dict) and any(part.values()):
+                return True
+    return False
+
+
+def _nested(error: object) -> ProviderError:
+    if not isinstance(error, dict):
+        return provider_error("error", error)
+    metadata = error.get("metadata")
+    kind = error.get("type")
+    if kind is None and isinstance(metadata, dict):
+        kind = metadata.get("error_type")
+    return provider_error(kind, error.get("message"), error.get("code"), error.get("param"))
+
+
+def _error(
+    message: str, kind: str, code: str | None, param: str | None = None
+) -> dict[str, object]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def error_body(status: int, code: str, message: str) -> bytes:
+    """The gateway's own failure in OpenAI's shape."""
+    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+    return encode(_error(message, kind, code))
+
+
+def _claims(method: str, path: str) -> bool:
+    return method == "POST" and path.endswith("/chat/completions")
+
+
+PROTOCOL = StreamProtocol(
+    name="openai_chat",
+    claims=_claims,
+    reader=Reader,
+    keepalive=b":\n\n",
+    error_body=error_body,
+)

@@ -1,0 +1,14 @@
+"""What bytes of a stream mean, without I/O and without a clock.
+
+- ``events``  the vocabulary: kinds of events, phases, verdicts, faults, and what a protocol's
+  reader must offer
+- ``sse``     bytes → whole server-sent events, for every line ending and every chunking
+- ``coding``  the side copy of a compressed stream, decoded step by step
+- ``lenient`` JSON that strict parsers reject but clients read
+- ``tally``   what is counted and timed of one stream
+- ``faults``  what a client is told when a stream does not end as it should
+- ``settings`` what configuration and request say about one stream
+- ``limits``  how long each kind of silence may last
+- ``stream``  the one object that turns received bytes into bytes to send, and knows verdict and
+  deadline
+"""

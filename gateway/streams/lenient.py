@@ -1,0 +1,40 @@
+"""Decodes JSON that a strict parser rejects but clients read all the same. Never used before a
+strict try failed.
+
+Providers have been seen to send NaN, lone surrogates, bad UTF-8 and raw control characters inside
+strings; Python's and JavaScript's parsers take some of each. An ending must not be missed over one
+of them. What comes out can always be written again: a lone surrogate becomes a question mark.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+_strict = msgspec.json.Decoder()
+
+
+def loads(data: bytes) -> object:
+    """Decode one JSON text. Raises ValueError when no reading of it is a whole JSON text."""
+    try:
+        return _strict.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    text = data.decode("utf-8", "replace")
+    try:
+        value: object = json.loads(text, strict=False)
+        if "\\ud" in text or "\\uD" in text:
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    except RecursionError as error:
+        raise ValueError("the JSON is nested too deeply") from error
+    return value
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether the bytes are one whole JSON text, read leniently."""
+    try:
+        loads(data)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,254 @@
+"""Finds whole server-sent events in a stream of bytes, however it is chunked. Never changes or
+drops a byte.
+
+The framer answers one question: up to where may bytes be handed on so that whatever is sent next
+starts on a boundary? A boundary is a line start with no field pending, so comment lines and blank
+lines pass at once and an event passes when its blank line has come. Line ends are LF, CRLF or CR in
+any mixture
+(https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
+
+Two ways lead to the same blocks: splitting on the blank line, as long as the stream keeps to one of
+LF or CRLF, and a line scanner for everything else. Both are linear in the bytes received, also when
+one event arrives in thousands of pieces.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class _Mode(Enum):
+    LF = (b"\n", b"\n\n")
+    CRLF = (b"\r\n", b"\r\n\r\n")
+    SCAN = (b"", b"")
+
+    def __init__(self, line_end: bytes, blank: bytes) -> None:
+        self.line_end = line_end
+        self.blank = blank
+
+
+class SseFramer:
+    """Cuts a stream into blocks: an event with its blank line, a comment line, or blank lines.
+
+    ``feed`` returns the blocks that became whole. ``separator`` follows each of them on the wire
+    (it is empty where the blocks carry their own line ends), so ``b"".join(block + separator for
+    block in blocks)`` are exactly the bytes that left ``pending``. A block that outgrew
+    ``max_event`` bytes appears in pieces as it comes, which mean nothing by themselves: the first
+    block returned is one if ``opaque_head``, the last if ``opaque_tail``. ``oversized`` counts such
+    events and ``skipping`` is true inside one.
+    """
+
+    __slots__ = (
+        "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_mode", "_parts", "_size",
+        "max_event", "opaque_head", "opaque_tail", "oversized", "separator", "skipping",
+    )  # fmt: skip
+
+    def __init__(self, max_event: int = 8 << 20) -> None:
+        self.max_event = max_event
+        self.separator = b""
+        self.skipping = False
+        self.opaque_head = False
+        self.opaque_tail = False
+        self.oversized = 0
+        self._mode = _Mode.LF
+        self._first = True
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._empty_line = True
+        self._comment = False
+        self._fields = False
+        self._after_cr = False
+
+    @property
+    def pending(self) -> bytes:
+        """Bytes received and not yet part of a block."""
+        return b"".join(self._parts)
+
+    @property
+    def pending_size(self) -> int:
+        """Length of ``pending`` in bytes, without joining it."""
+        return self._size
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether something may be inserted after the blocks handed out so far."""
+        return not self._parts and not self.skipping
+
+    @property
+    def line_end(self) -> bytes:
+        """The line end to write so that it fits what the stream uses."""
+        return b"\r\n" if self._mode is _Mode.CRLF else b"\n"
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take the next bytes (at least one); return the blocks that are whole now."""
+        self.opaque_head, self.opaque_tail = self.skipping, False
+        if self._mode is not _Mode.SCAN and (self._mode is _Mode.CRLF or b"\r" in chunk):
+            self._settle(chunk)
+        mode = self._mode
+        if mode is _Mode.SCAN:
+            self.separator = b""
+            blocks = self._scan(chunk)
+        else:
+            self.separator = mode.blank
+            blocks = self._split(chunk, mode)
+        if self._size > self.max_event:
+            blocks = self._overflow(blocks)
+        return blocks
+
+    def take_pending(self) -> bytes:
+        """Return and forget the bytes of the unfinished block (the tail at the end of a stream)."""
+        tail = self.pending
+        self._parts, self._size = [], 0
+        return tail
+
+    def _settle(self, chunk: bytes) -> None:
+        """Keep splitting while every line end is CRLF; else scan line by line from here on."""
+        pairs = chunk.count(b"\r\n")
+        uniform = pairs == chunk.count(b"\r") == chunk.count(b"\n")
+        unbroken = self._first and not any(b"\n" in part for part in self._parts)
+        if uniform and (self._mode is _Mode.CRLF or unbroken):
+            self._mode = _Mode.CRLF
+        else:
+            self._start_scanning()
+
+    def _start_scanning(self) -> None:
+        """Bring the scanner to where the splitter is. No block can end here: those are out
+        already."""
+        self._mode = _Mode.SCAN
+        parts, self._parts, self._size = self._parts, [], 0
+        for part in parts:
+            blocks = self._scan(part)
+            if blocks:
+                raise AssertionError("the splitter kept a whole block back")
+
+    def _split(self, chunk: bytes, mode: _Mode) -> list[bytes]:
+        parts = self._parts
+        if parts:
+            # Look only at the new bytes and the seam: a long event in many pieces must stay linear.
+            keep = len(mode.blank) - 1
+            seam = (
+                parts[-1][-keep:] if len(parts[-1]) >= keep else b"".join(parts[-keep:])[-keep:]
+            ) + chunk
+            comment = parts[0].startswith(b":")
+            if mode.blank not in seam and not (comment and mode.line_end in seam):
+                parts.append(chunk)
+                self._size += len(chunk)
+                return []
+            parts.append(chunk)
+            chunk = b"".join(parts)
+            self._parts, self._size = [], 0
+        blocks = chunk.split(mode.blank)
+        tail = blocks.pop()
+        if blocks:
+            self._first = False
+        if tail:
+            if tail[:1] == b":" or tail.startswith(mode.line_end):
+                tail = self._pass_comments(blocks, tail, mode)
+            if tail:
+                self._parts, self._size = [tail], len(tail)
+        return blocks
+
+    def _pass_comments(self, blocks: list[bytes], tail: bytes, mode: _Mode) -> bytes:
+        """Move whole comment and blank lines from the tail into ``blocks``; return the rest."""
+        end = 0
+        size = len(mode.line_end)
+        while tail.startswith((b":", mode.line_end), end):
+            found = tail.find(mode.line_end, end)
+            if found < 0:
+                break
+            end = found + size
+        if end:
+            self._first = False
+            # These lines bring their own line ends, so all blocks get theirs written out.
+            blocks[:] = [block + mode.blank for block in blocks]
+            blocks.append(tail[:end])
+            self.separator = b""
+        return tail[end:]
+
+    def _scan(self, chunk: bytes) -> list[bytes]:
+        blocks: list[bytes] = []
+        start = line = 0
+        if self._after_cr and chunk[:1] == b"\n":
+            line = 1
+            if not self._parts and not self.skipping:
+                blocks.append(chunk[:1])
+                start = 1
+        self._after_cr = chunk[-1:] == b"\r"
+        for match in _LINE_END.finditer(chunk, line):
+            begin, end = match.span()
+            if begin > line and self._empty_line:
+                self._empty_line, self._comment = False, chunk[line : line + 1] == b":"
+            if self._empty_line or (self._comment and not self._fields):
+                blocks.append(self._cut(chunk[start:end]))
+                start = end
+                self._fields = self.skipping = False
+            elif not self._comment:
+                self._fields = True
+            self._empty_line, self._comment = True, False
+            line = end
+        if line < len(chunk) and self._empty_line:
+            self._empty_line, self._comment = False, chunk[line : line + 1] == b":"
+        if start < len(chunk):
+            rest = chunk[start:]
+            if self.skipping:
+                blocks.append(rest)
+            else:
+                self._parts.append(rest)
+                self._size += len(rest)
+        if blocks:
+            self._first = False
+        return blocks
+
+    def _cut(self, last: bytes) -> bytes:
+        if not self._parts:
+            return last
+        self._parts.append(last)
+        block = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return block
+
+    def _overflow(self, blocks: list[bytes]) -> list[bytes]:
+        """Let the bytes of an event that is too long pass, and remember that we are inside it."""
+        if self._mode is not _Mode.SCAN:
+            blocks = [block + self.separator for block in blocks]
+            self.separator = b""
+            self._start_scanning()
+        self.oversized += 1
+        self.skipping = self.opaque_tail = True
+        blocks.append(self.take_pending())
+        return blocks
+
+
+def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:
+    """Read one block: ``(event name, data, whether it has any field)``; ``data`` is None without a
+    data line.
+
+    Data lines are joined with LF; one space after the colon is dropped; comment lines are ignored.
+    """
+    if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
+        return b"", block[6:], True
+    if block.startswith(BOM):
+        block = block[3:]
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    name = b""
+    data: list[bytes] = []
+    fields = False
+    for line in block.split(b"\n"):
+        if not line or line[:1] == b":":
+            continue
+        fields = True
+        key, _, value = line.partition(b":")
+        if value[:1] == b" ":
+            value = value[1:]
+        if key == b"data":
+            data.append(value)
+        elif key == b"event":
+            name = value
+    if not data:
+        return name, None, fields
+    return name, data[0] if len(data) == 1 else b"\n".join(data), True
