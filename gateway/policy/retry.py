@@ -27,11 +27,13 @@ a request with ``background: true``                   only if nothing was sent
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 AMBIGUOUS_WINDOW = 30.0
 """Seconds after the request came in which a try that may have been billed is made again."""

@@ -43,8 +43,8 @@ class SseFramer:
     """
 
     __slots__ = (
-        "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_mode", "_parts", "_size",
-        "max_event", "opaque_head", "opaque_tail", "oversized", "separator", "skipping",
+        "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_line_end", "_mode", "_parts",
+        "_size", "max_event", "opaque_head", "opaque_tail", "oversized", "separator", "skipping",
     )  # fmt: skip
 
     def __init__(self, max_event: int = 8 << 20) -> None:
@@ -62,6 +62,7 @@ class SseFramer:
         self._comment = False
         self._fields = False
         self._after_cr = False
+        self._line_end = b"\n"
 
     @property
     def pending(self) -> bytes:
@@ -80,8 +81,8 @@ class SseFramer:
 
     @property
     def line_end(self) -> bytes:
-        """The line end to write so that it fits what the stream uses."""
-        return b"\r\n" if self._mode is _Mode.CRLF else b"\n"
+        """The line end that the stream used last, to write what fits it."""
+        return self._mode.line_end or self._line_end
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes (at least one); return the blocks that are whole now."""
@@ -118,6 +119,7 @@ class SseFramer:
     def _start_scanning(self) -> None:
         """Bring the scanner to where the splitter is. No block can end here: those are out
         already."""
+        self._line_end = self._mode.line_end
         self._mode = _Mode.SCAN
         parts, self._parts, self._size = self._parts, [], 0
         for part in parts:
@@ -174,6 +176,7 @@ class SseFramer:
         start = line = 0
         if self._after_cr and chunk[:1] == b"\n":
             line = 1
+            self._line_end = b"\r\n"
             if not self._parts and not self.skipping:
                 blocks.append(chunk[:1])
                 start = 1
@@ -189,6 +192,7 @@ class SseFramer:
             elif not self._comment:
                 self._fields = True
             self._empty_line, self._comment = True, False
+            self._line_end = chunk[begin:end]
             line = end
         if line < len(chunk) and self._empty_line:
             self._empty_line, self._comment = False, chunk[line : line + 1] == b":"

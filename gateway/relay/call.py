@@ -1,0 +1,132 @@
+"""What is known of one request, and of the provider it goes to. Values only.
+
+A :class:`Call` is filled in from the top of the handler down, and read by everything below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gateway.policy.peek import RequestFacts
+from gateway.policy.redact import secrets_of, summary
+from gateway.protocols import generic
+from gateway.streams.events import Hold
+from gateway.streams.limits import Limits
+from gateway.streams.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiohttp import web
+
+    from gateway.config.model import Provider
+    from gateway.observe.records import RequestRecord
+    from gateway.protocols.base import StreamProtocol
+    from gateway.relay.body import RequestBody
+    from gateway.relay.downstream import Downstream
+    from gateway.relay.upstream import Endpoint
+
+
+def text_fields(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    """Header fields as text: latin-1 maps each byte to one character, and back."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A provider, ready to be asked.
+
+    ``endpoint`` is None where it cannot be reached, and ``unusable`` is why: one sentence.
+    """
+
+    provider: Provider
+    endpoint: Endpoint | None
+    unusable: str = ""
+
+    @property
+    def host(self) -> str:
+        """The provider's address for people."""
+        return self.provider.name if self.endpoint is None else self.endpoint.host
+
+    @property
+    def observes(self) -> bool:
+        """Whether the provider's answers are only to be understood, and nothing be changed."""
+        return self.provider.mode == "observe"
+
+    def limits(self) -> Limits:
+        """How long each kind of silence in a stream may last."""
+        timeouts = self.provider.timeouts
+        return Limits(
+            first_event=timeouts.first_event,
+            gap=timeouts.gap,
+            gap_alive=timeouts.gap_alive,
+            silent_phase=timeouts.silent_phase,
+            linger=timeouts.linger,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request on its way.
+
+    ``target`` is its request target and ``rest`` what of it follows the provider's base URL, both
+    byte for byte (latin-1 text). ``protocol`` is the one that claims the request; None for none.
+    """
+
+    request: web.BaseRequest
+    record: RequestRecord
+    downstream: Downstream
+    target: str
+    protocol: StreamProtocol | None = None
+    destination: Destination | None = None
+    rest: str = ""
+    facts: RequestFacts = field(default_factory=RequestFacts)
+    hold: Hold = Hold.FIRST_CONTENT
+    body: RequestBody | None = None
+    received_at: float = 0.0
+    """When the request was at hand, as much of its body as is kept included."""
+    interrupted: bool = False
+    """The gateway itself ends this request, for it is shutting down."""
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        """The request's header fields as on the wire (latin-1 text)."""
+        return text_fields(self.request.raw_headers)
+
+    @property
+    def known(self) -> bool:
+        """Whether a protocol claims the request whose streams have a finish."""
+        return self.protocol is not None and self.protocol.known
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether the answer is going to be a stream, as far as one can know."""
+        facts = self.facts
+        return facts.stream is True or (facts.stream is None and not facts.readable)
+
+    def summary(self, text: str, limit: int = 300) -> str:
+        """``text`` as one bounded line, without the credentials that the request carries."""
+        return summary(text, secrets_of(self.fields, self.target.partition("?")[2]), limit)
+
+    def settings(self, protocol: StreamProtocol) -> Settings:
+        """How a stream that answers this request is to be treated."""
+        destination = self.destination
+        assert destination is not None
+        provider = destination.provider
+        endless = not protocol.known and self.request.method == "GET"
+        return Settings(
+            limits=None if endless else destination.limits(),
+            hold=self.hold,
+            hold_max_bytes=provider.held_bytes(self.hold.value),
+            # Codex counts parsed events, not comments: a held stream would starve it.
+            hold_max=provider.hold_max if protocol.name == "openai_responses" else None,
+            max_event=provider.max_event,
+            finish_optional=provider.finish_optional,
+            known=protocol.known,
+            observe=destination.observes,
+        )
+
+    def reading(self) -> StreamProtocol:
+        """The protocol in which a stream is read."""
+        return self.protocol or generic.PROTOCOL

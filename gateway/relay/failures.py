@@ -1,0 +1,209 @@
+"""What can go wrong with one try, as values: library exceptions become failures here and nowhere
+else. Decides nothing about retrying and answers nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from gateway.errors import Code, GatewayError, Origin
+from gateway.policy.retry import Failure, Reason
+from gateway.relay.body import ClientBodyError
+from gateway.relay.upstream import NotHttpError
+from gateway.streams import faults
+from gateway.streams.events import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gateway.policy.headers import Fields
+    from gateway.relay.upstream import Exchange
+    from gateway.streams.events import ProviderError
+    from gateway.streams.stream import Stream
+
+_STALLS = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The client has its answer, or as much of one as there was: nothing is left to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A try that gave the client nothing.
+
+    ``error`` is what the client is told, unless ``provider_error`` holds the provider's own words.
+    ``failure`` is for the decision about another try. ``fields`` are those of the answer, if one
+    had begun.
+    """
+
+    error: GatewayError
+    failure: Failure
+    provider_error: ProviderError | None = None
+    fields: Fields = ()
+
+
+Outcome = Answered | Failed
+
+
+class TryFailedError(Exception):
+    """Carries a :class:`Failed` out of the depth of a try."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.error.message)
+        self.failed = failed
+
+
+class StaleConnectionError(Exception):
+    """A pooled connection had died before the request came: nothing of the answer was seen."""
+
+
+@contextmanager
+def while_connecting(host: str, seconds: float) -> Iterator[None]:
+    """Failures before anything was sent: DNS, connect, TLS, proxy."""
+    try:
+        yield
+    except aiohttp.ClientHttpProxyError as error:
+        raise _unreachable(
+            f"Cannot reach {host}: the proxy refused to connect to it (HTTP {error.status}). "
+            "Check the provider's proxy setting or HTTPS_PROXY."
+        ) from error
+    except aiohttp.ClientProxyConnectionError as error:
+        raise _unreachable(
+            f"Cannot reach {host}: the proxy cannot be reached ({_reason(error)}). "
+            "Check the provider's proxy setting or HTTPS_PROXY."
+        ) from error
+    except aiohttp.ClientConnectorDNSError as error:
+        raise _unreachable(
+            f"Cannot reach {host}: its name could not be resolved (DNS: {_reason(error)}). "
+            "Check the provider's base_url and the network."
+        ) from error
+    except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+        raise _unreachable(
+            f"Cannot reach {host}: the TLS handshake failed ({_tls_reason(error)}). "
+            "If it uses a private certificate authority, set the provider's ca_file."
+        ) from error
+    except TimeoutError as error:
+        raise _unreachable(
+            f"Cannot reach {host}: connecting took longer than {seconds:g} s. Retry your request."
+        ) from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise _unreachable(
+            f"Cannot connect to {host}: {_reason(error)}. Is the provider running there?"
+        ) from error
+
+
+@contextmanager
+def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]:
+    """Failures between the request and the head of its answer.
+
+    Raises :class:`StaleConnectionError` where the same request may be sent again at once.
+    """
+    try:
+        yield
+    except TimeoutError as error:
+        message = (
+            f"Upstream response timed out: {host} sent no answer within {limit:g} s. "
+            "Retry your request."
+        )
+        raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT, exchange) from error
+    except (HttpProcessingError, NotHttpError) as error:
+        raise TryFailedError(invalid(f"The answer of {host} is no valid HTTP.")) from error
+    except (aiohttp.ClientError, OSError, RuntimeError) as error:
+        if exchange.upload_error is not None:
+            if isinstance(exchange.upload_error, ClientBodyError):
+                raise exchange.upload_error.error from None
+            raise exchange.upload_error from None
+        partial = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
+            error.message, str
+        )
+        if exchange.reused and not exchange.interim and not partial:
+            raise StaleConnectionError from error
+        processed = "The request may have been processed." if exchange.sent else ""
+        message = (
+            f"Upstream connection lost: {host} closed the connection before it answered. "
+            f"{processed} Retry your request."
+        ).replace("  ", " ")
+        raise _no_answer(Code.STREAM_TRUNCATED, message, Reason.NO_ANSWER, exchange) from error
+
+
+def invalid(message: str, *, retryable: bool = True, fields: Fields = ()) -> Failed:
+    """An answer that is none."""
+    error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
+    return Failed(error, Failure(Reason.INVALID, retryable), fields=fields)
+
+
+def broken_off(host: str, fields: Fields) -> Failed:
+    """An answer that was to be judged and ended before its end."""
+    error = GatewayError(
+        Origin.UPSTREAM,
+        Code.STREAM_TRUNCATED,
+        f"Upstream connection lost: {host} broke off its answer. Retry your request.",
+        retryable=True,
+    )
+    return Failed(error, Failure(Reason.TRUNCATED, retryable=True), fields=fields)
+
+
+def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:
+    """A stream that ended before anything of it was handed on."""
+    after_content = stream.first_content_at is not None
+    verdict, error = stream.verdict, stream.error
+    if error is not None:
+        told = GatewayError(
+            Origin.UPSTREAM,
+            Code.INVALID_RESPONSE,
+            error.message or error.type,
+            retryable=error.retryable,
+            status=error.status,
+        )
+        failure = Failure(Reason.ERROR_EVENT, error.retryable, after_content=after_content)
+        return Failed(told, failure, provider_error=error, fields=fields)
+    if verdict in _STALLS:
+        silence = now - (stream.last_progress_at or sent_at)
+        fault, reason = faults.stalled(silence), Reason.STALLED
+    else:
+        assert verdict is not None
+        fault, reason = faults.cut(verdict), Reason.TRUNCATED
+    told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
+    return Failed(told, Failure(reason, retryable=True, after_content=after_content), fields=fields)
+
+
+def _unreachable(message: str) -> TryFailedError:
+    error = GatewayError(Origin.UPSTREAM, Code.UNREACHABLE, message, retryable=True)
+    return TryFailedError(Failed(error, Failure(Reason.CONNECT, retryable=True, sent=False)))
+
+
+def _no_answer(code: Code, message: str, reason: Reason, exchange: Exchange) -> TryFailedError:
+    error = GatewayError(Origin.UPSTREAM, code, message, retryable=True)
+    sent = exchange.sent
+    return TryFailedError(Failed(error, Failure(reason, retryable=True, ambiguous=sent)))
+
+
+def _reason(error: BaseException) -> str:
+    """What the system says, without addresses and objects."""
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, socket.gaierror) or not isinstance(cause, OSError) or not cause.errno:
+        return getattr(cause, "strerror", None) or type(cause).__name__
+    return os.strerror(cause.errno)
+
+
+def _tls_reason(error: BaseException) -> str:
+    cause: BaseException = error
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        cause = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"certificate not accepted: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError) and cause.reason:
+        return str(cause.reason).replace("_", " ").lower()
+    return _reason(cause)

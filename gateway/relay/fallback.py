@@ -1,0 +1,55 @@
+"""Other providers for a request whose own has failed for good. Decides nothing about when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.observe import logs
+from gateway.policy.rename import rename_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from gateway.relay.call import Call, Destination
+
+
+def chain(first: Destination, destinations: Mapping[str, Destination]) -> Iterator[Destination]:
+    """The fallbacks of ``first`` that can be reached, in their order."""
+    for name in first.provider.fallback:
+        other = destinations.get(name)
+        if other is not None and other.endpoint is not None:
+            yield other
+
+
+def redirect(call: Call, other: Destination) -> bool:
+    """Send the call to another provider, under its name for the model; False where that cannot be.
+
+    Only a body that was kept can be sent again.
+    """
+    body, own = call.body, call.destination
+    assert own is not None
+    if body is None or body.kept is None:
+        return False
+    model = call.facts.model or ""
+    wanted = other.provider.model_map.get(model) or own.provider.model_map.get(model)
+    if wanted is not None:
+        renamed = rename_model(call.rest, body.kept, wanted)
+        if renamed is None:
+            logs.logger().warning(
+                "fallback_skipped",
+                request_id=call.record.request_id,
+                provider=other.provider.name,
+                reason="the model's name in the request cannot be changed (is it compressed?)",
+            )
+            return False
+        call.rest = renamed[0]
+        body.replace(renamed[1])
+    logs.logger().warning(
+        "fallback",
+        request_id=call.record.request_id,
+        provider=own.provider.name,
+        to=other.provider.name,
+    )
+    call.destination = other
+    call.record.provider = other.provider.name
+    return True

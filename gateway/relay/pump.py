@@ -1,0 +1,256 @@
+"""Moves a stream from the provider to the client. Never looks into a byte of it.
+
+What the bytes mean, what may be handed on and when silence is a stall is said by the
+:class:`~gateway.streams.stream.Stream`; here are the reads, the writes and the one timer. Each read
+makes at most one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from gateway.observe import logs
+from gateway.policy import headers
+from gateway.relay import failures, replies
+from gateway.relay.failures import Answered, Outcome
+from gateway.streams.coding import Decoder, is_compressed
+from gateway.streams.events import Verdict
+from gateway.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from gateway.relay.attempt import Tools
+    from gateway.relay.call import Call
+    from gateway.relay.downstream import Downstream
+    from gateway.relay.upstream import Exchange
+    from gateway.streams.events import Fault
+
+FINISH_SECONDS: Final = 10.0
+"""How long a provider may take to end an answer whose client has all of it."""
+
+_TICK: Final = 0.001
+"""Seconds by which a timer may fire early: uvloop's count in milliseconds."""
+
+_LARGE: Final = 256 * 1024
+"""Bytes that are handed on in one write."""
+
+_STALLS: Final = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
+_ENDS_SOON: Final = frozenset(
+    {
+        Verdict.COMPLETE,
+        Verdict.COMPLETE_ABNORMAL,
+        Verdict.PROVIDER_ERROR,
+        Verdict.DONE_WITHOUT_FINISH,
+    }
+)
+"""Verdicts after which the provider is about to end, if it has not yet."""
+
+
+async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
+    """Hand a stream on, event by event, until it or the client ends."""
+    protocol = call.reading()
+    coding = exchange.headers.get("Content-Encoding")
+    stream = Stream(
+        protocol.name,
+        protocol.reader(call.facts.choices),
+        call.settings(protocol),
+        exchange.sent_at,
+        decoder=Decoder(coding or "") if is_compressed(coding) else None,
+    )
+    record = call.record
+    record.stream = stream
+    record.protocol = protocol.name
+    pump = Pump(tools.loop, call, exchange, stream)
+    try:
+        await pump.run()
+    except asyncio.CancelledError:
+        if call.interrupted:
+            pump.give_up(replies.DRAINING, Verdict.DRAINED)
+        stream.client_gone()
+        raise
+    finally:
+        _let_go(tools, exchange, stream)
+    now = tools.loop.time()
+    if stream.verdict in _STALLS:
+        logs.warn_stall(record, now)
+    elif stream.cut:
+        logs.warn_cut(record, now)
+    if call.downstream.started:
+        return Answered()
+    return failures.of_stream(stream, exchange.sent_at, now, exchange.fields)
+
+
+def _let_go(tools: Tools, exchange: Exchange, stream: Stream) -> None:
+    """Let the provider end in the background if it is about to: its connection can be reused."""
+    if exchange.open and exchange.sent and stream.verdict in _ENDS_SOON:
+        tools.background(exchange.finish(FINISH_SECONDS))
+
+
+class Pump:
+    """One stream on its way to one client."""
+
+    __slots__ = (
+        "_armed_for", "_blocked", "_call", "_content", "_down", "_exchange", "_loop", "_stream",
+        "_task", "_timer", "_woken",
+    )  # fmt: skip
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, call: Call, exchange: Exchange, stream: Stream
+    ) -> None:
+        self._loop = loop
+        self._call = call
+        self._exchange = exchange
+        self._content = exchange.content
+        self._down: Downstream = call.downstream
+        self._stream = stream
+        self._task: asyncio.Task[object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 0.0
+        self._woken = self._blocked = False
+
+    async def run(self) -> None:
+        """Pump until the stream is closed; raises CancelledError when the client leaves."""
+        stream, down, content, time = self._stream, self._down, self._content, self._loop.time
+        self._task = asyncio.current_task()
+        out = b""
+        try:
+            if stream.committed:
+                self._hand_on(out)
+            while not stream.closed:
+                deadline = stream.deadline
+                if deadline is not None and (self._timer is None or deadline < self._armed_for):
+                    self._arm(deadline)
+                try:
+                    chunk = await content.readany()
+                except asyncio.CancelledError:
+                    if not self._was_woken():
+                        raise
+                    out = self._expire()
+                except Exception:  # noqa: BLE001 - however it is told, the transport broke
+                    out = self._break()
+                else:
+                    if chunk and stream.bytes_received:
+                        out = stream.receive_data(chunk, time())
+                    else:
+                        out = self._take_edge(chunk)
+                if stream.closed:
+                    break
+                if len(out) > _LARGE:
+                    await self._hand_on_in_pieces(out)
+                elif out or (stream.committed and not down.started):
+                    self._hand_on(out)
+                    if down.blocked:
+                        await self._wait_for_client()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if len(out) > _LARGE:
+            await self._hand_on_in_pieces(out)
+            out = b""
+        self._finish(out)
+        if down.blocked:
+            await down.drain()
+
+    def _take_edge(self, chunk: bytes) -> bytes:
+        """The first bytes of the stream, or its end."""
+        now = self._loop.time()
+        if chunk:
+            self._call.record.first_byte_at = now
+            return self._stream.receive_data(chunk, now)
+        if self._exchange.broke:
+            return self._stream.receive_reset(now)
+        return self._stream.receive_eof(now)
+
+    def _break(self) -> bytes:
+        """The connection broke; what had come before is still there to be read."""
+        now = self._loop.time()
+        out = self._stream.receive_data(self._exchange.ready(), now)
+        return out + self._stream.receive_reset(now)
+
+    def _was_woken(self) -> bool:
+        """Whether a cancellation was the timer's, and not also one from outside."""
+        task, woken = self._task, self._woken
+        assert task is not None
+        self._woken = False
+        return woken and task.uncancel() == 0
+
+    def _expire(self) -> bytes:
+        """The deadline has passed, unless something came at the very same moment."""
+        stream, content, now = self._stream, self._content, self._loop.time()
+        rest = self._exchange.ready()
+        if rest:
+            return stream.receive_data(rest, now)
+        if content.at_eof() or content.exception() is not None:
+            return b""  # the next read says it
+        return stream.expire(max(now, stream.deadline or now))
+
+    def _hand_on(self, out: bytes) -> None:
+        down = self._down
+        if not down.started:
+            self._start()
+        if out:
+            down.send(out)
+            self._call.record.bytes_down += len(out)
+        else:
+            down.flush()
+
+    async def _hand_on_in_pieces(self, out: bytes) -> None:
+        """A very long event, or much that was held: the connection would copy it as a whole."""
+        view = memoryview(out)
+        for start in range(0, len(out), _LARGE):
+            self._hand_on(bytes(view[start : start + _LARGE]))
+            if self._down.blocked:
+                await self._wait_for_client()
+
+    def _start(self) -> None:
+        """From here on the client sees this answer: there is no other try."""
+        replies.begin(self._call, self._exchange, headers.Body.STREAMED, stream=True)
+
+    async def _wait_for_client(self) -> None:
+        """The client takes no bytes: neither do we, and the stream's clocks stand still."""
+        since = self._loop.time()
+        self._blocked = True
+        try:
+            await self._down.drain()
+        finally:
+            self._blocked = False
+        self._stream.credit(self._loop.time() - since)
+
+    def _finish(self, out: bytes) -> None:
+        """The stream is closed: the last bytes, and an end that says what is true."""
+        stream, down = self._stream, self._down
+        if not stream.committed:
+            return
+        if not down.started:
+            self._start()
+        self._call.record.bytes_down += len(out)
+        if stream.must_abort or (stream.cut and down.until_close):
+            down.send(out)
+            down.abort()
+        else:
+            down.end(out)
+
+    def give_up(self, fault: Fault, verdict: Verdict) -> None:
+        """End the stream at once for a reason of the gateway's own."""
+        if self._stream.closed:
+            return
+        self._finish(self._stream.give_up(fault, verdict))
+
+    # The one timer.
+
+    def _arm(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_for = deadline
+        self._timer = self._loop.call_at(deadline, self._on_deadline)
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        deadline = self._stream.deadline
+        if deadline is None or self._blocked or self._task is None:
+            return  # armed again when the client takes bytes
+        if deadline > self._loop.time() + _TICK:
+            self._arm(deadline)
+        else:
+            self._woken = True
+            self._task.cancel()

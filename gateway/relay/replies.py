@@ -1,0 +1,171 @@
+"""How an answer to the client begins, and the answers that the gateway gives in its own name.
+
+The latter have the shape that clients of the protocol expect which claims the path, else OpenAI's.
+Never shows a traceback, a key or an address of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from gateway.errors import Code, GatewayError, Origin
+from gateway.policy import headers
+from gateway.protocols import openai_chat
+from gateway.relay.downstream import Done
+from gateway.streams.events import Fault
+
+if TYPE_CHECKING:
+    from gateway.policy.headers import Fields
+    from gateway.protocols.base import StreamProtocol
+    from gateway.relay.call import Call
+    from gateway.relay.downstream import Downstream
+    from gateway.relay.failures import Failed
+    from gateway.relay.upstream import Exchange
+    from gateway.streams.events import ProviderError
+
+DRAINING: Final = Fault(
+    Code.DRAINING, "The gateway is shutting down and cannot go on. Retry your request."
+)
+"""What is told to those whose answers are not over when the gateway ends."""
+
+_RETRY_SOON: Final = frozenset({Code.DRAINING, Code.OVERLOADED, Code.UNAVAILABLE})
+_LINGER: Final = 1.0
+"""Seconds for which a client that is still sending may read why it is refused."""
+
+
+def begin(call: Call, exchange: Exchange, body: headers.Body, *, stream: bool = False) -> None:
+    """Start the answer with the provider's status and header fields: no other one can follow."""
+    assert call.destination is not None
+    record = call.record
+    if call.body is not None:
+        call.body.release()
+    if record.overhead is not None and record.first_byte_at is None:
+        record.overhead += asyncio.get_running_loop().time() - exchange.head_at
+    record.status = exchange.status
+    fields = headers.to_client(
+        exchange.fields,
+        body=body,
+        request_id=record.request_id,
+        provider=call.destination.provider.name,
+        attempts=record.attempts,
+        stream=stream,
+    )
+    call.downstream.start(exchange.status, exchange.reason, fields)
+
+
+def failed(call: Call, failure: Failed) -> None:
+    """Tell the client that the last try failed, in the provider's own words where there are any."""
+    error, provider_error = failure.error, failure.provider_error
+    if provider_error is None:
+        refuse(call, error, failure.fields)
+        return
+    body = provider_error_body(dialect(call), provider_error)
+    _note(call, error, provider_error.code or provider_error.type)
+    _send(call, provider_error.status, body, _fields(call, failure.fields))
+
+
+def refuse(call: Call, error: GatewayError, fields: Fields = ()) -> None:
+    """Tell the client of a failure in the gateway's own name; ``fields`` are the provider's."""
+    _note(call, error, error.code.value)
+    own = [*_fields(call, fields), ("x-gateway-error", error.code.value)]
+    if error.code in _RETRY_SOON and not any(name == "Retry-After" for name, _ in own):
+        own.append(("Retry-After", "1"))
+    body = dialect(call).error_body(error.status, error.code.value, error.message)
+    _send(call, error.status, body, own)
+
+
+def greet(downstream: Downstream) -> None:
+    """Answer somebody who only asks whether anybody is there."""
+    downstream.start(200, "OK", [("Content-Length", "0")])
+    downstream.end()
+
+
+def dialect(call: Call) -> StreamProtocol:
+    """The protocol in whose shape the client expects errors."""
+    return call.protocol if call.protocol is not None else openai_chat.PROTOCOL
+
+
+def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes:
+    """A provider's error in the shape of ``protocol``: its own message, type, code and param."""
+    message = error.message or error.type
+    shaped: Any = json.loads(protocol.error_body(error.status, error.code or error.type, message))
+    inner = shaped["error"]
+    if "status" in inner:
+        # Google's shape: the type is called status, and the code is the HTTP status.
+        if error.type.isupper():
+            inner["status"] = error.type
+    else:
+        inner["type"] = error.type
+        if error.code is not None or "code" in inner:
+            inner["code"] = error.code
+        if error.param is not None:
+            inner["param"] = error.param
+    return json.dumps(shaped, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def oversized_head(downstream: Downstream, limit: int) -> Done:
+    """Refuse a request whose header fields are larger than the gateway reads."""
+    message = (
+        f"A header field or the address of the request is larger than the {limit} bytes that "
+        "server.max_header allows."
+    )
+    return _send_unread(downstream, GatewayError(Origin.CLIENT, Code.HEADERS_TOO_LARGE, message))
+
+
+def malformed(downstream: Downstream) -> Done:
+    """Refuse what is no HTTP request."""
+    message = "This is no valid HTTP request."
+    return _send_unread(downstream, GatewayError(Origin.CLIENT, Code.BAD_REQUEST, message))
+
+
+def _send_unread(downstream: Downstream, error: GatewayError) -> Done:
+    body = openai_chat.error_body(error.status, error.code.value, error.message)
+    fields = [*_json(body), ("x-gateway-error", error.code.value)]
+    downstream.last = True
+    downstream.start(error.status, _phrase(error.status), fields)
+    downstream.end(body)
+    return Done(keep=False, linger=_LINGER)
+
+
+def _note(call: Call, error: GatewayError, code: str) -> None:
+    record = call.record
+    record.error_code = code
+    record.error = call.summary(error.message)
+
+
+def _fields(call: Call, upstream: Fields) -> list[tuple[str, str]]:
+    record = call.record
+    provider = call.destination.provider.name if call.destination is not None else None
+    if provider is None or not upstream:
+        return headers.own_fields(record.request_id, provider, record.attempts)
+    return headers.to_client(
+        upstream,
+        body=headers.Body.REPLACED,
+        request_id=record.request_id,
+        provider=provider,
+        attempts=record.attempts,
+    )
+
+
+def _send(call: Call, status: int, body: bytes, fields: list[tuple[str, str]]) -> None:
+    call.record.status = status
+    call.record.bytes_down += len(body)
+    # After a request that could not be read to its end nothing can be told apart any more.
+    if call.request.content.exception() is not None:
+        call.downstream.last = True
+    call.downstream.start(status, _phrase(status), [*_json(body), *fields])
+    call.downstream.end(body)
+
+
+def _json(body: bytes) -> list[tuple[str, str]]:
+    return [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Overloaded" if status == 529 else "Error"

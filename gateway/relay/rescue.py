@@ -1,0 +1,172 @@
+"""Sees a request through its tries: again, at another provider, or given up. Holds no rule itself.
+
+When to try again is ``policy.retry``'s to say, how many retries a provider may cost
+``policy.budget``'s, when not to ask it at all ``policy.breaker``'s. Here are the waiting and the
+counting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from gateway.errors import Code, GatewayError, Origin
+from gateway.observe import logs
+from gateway.policy.retry import Again, Failure, Reason, Stop, Story, decide
+from gateway.relay import fallback, replies
+from gateway.relay.attempt import attempt
+from gateway.relay.failures import Answered, Failed, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gateway.policy.breaker import Breaker
+    from gateway.relay.attempt import Tools
+    from gateway.relay.call import Call, Destination
+
+_MAY_GO_ELSEWHERE = frozenset({Stop.SPENT, Stop.WAIT_TOO_LONG, Stop.BUDGET})
+"""Ends of one provider's tries after which another provider may be asked: nothing was billed that
+must not be billed twice, and there is time."""
+
+
+async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Destination]) -> None:
+    """Answer a request with the first try that succeeds, or with the failure of the last."""
+    first = call.destination
+    assert first is not None
+    waiting = list(fallback.chain(first, destinations))
+    reason: Reason | None = None
+    while True:
+        outcome, stop, last = await _at_one_provider(tools, call)
+        reason = last or reason
+        if isinstance(outcome, Answered):
+            _note_rescue(tools, call, reason)
+            return
+        reason = reason or outcome.failure.reason
+        if stop not in _MAY_GO_ELSEWHERE or not _go_elsewhere(tools, call, waiting):
+            replies.failed(call, outcome)
+            return
+
+
+async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | None, Reason | None]:
+    """All tries at the provider that the call goes to now; the last outcome, why there is no other
+    try, and the reason of the last retry.
+    """
+    destination = call.destination
+    assert destination is not None
+    provider, health, time = destination.provider, destination.health, tools.loop.time
+    story = _story(call)
+    health.budget.note_request(time())
+    reason: Reason | None = None
+    while True:
+        outcome = await _guarded(tools, call, destination)
+        if isinstance(outcome, Answered):
+            return outcome, None, reason
+        failure = outcome.failure
+        answer = decide(
+            provider.retry,
+            failure,
+            story,
+            now=time(),
+            jitter=random.random(),  # noqa: S311 - spreads retries, guards nothing
+            budget=health.budget.allows(time()),
+        )
+        if isinstance(answer, Stop):
+            if answer is Stop.BUDGET:
+                tools.metrics.budget_exhausted(provider.name)
+            return outcome, answer, reason
+        reason = failure.reason
+        story.note(failure)
+        _note_retry(tools, call, outcome, answer)
+        await asyncio.sleep(answer.delay)
+
+
+def _story(call: Call) -> Story:
+    """What the request allows: how often, and whether at all."""
+    provider = call.destination.provider if call.destination is not None else None
+    assert provider is not None
+    allowed = provider.retry.max_retries
+    if call.asks_no_retry or provider.mode == "observe":
+        allowed = 0
+    elif call.client_retries > 0:
+        # The client's own retries multiply ours.
+        allowed = min(1, allowed)
+    # A background answer goes on at the provider although its request has failed.
+    inference = call.known and call.facts.background is not True
+    return Story(call.received_at, inference, allowed)
+
+
+def _note_retry(tools: Tools, call: Call, outcome: Failed, answer: Again) -> None:
+    destination = call.destination
+    assert destination is not None
+    failure, name = outcome.failure, destination.provider.name
+    tools.metrics.retry(name, failure.reason.value)
+    tools.metrics.retire(call.record)
+    if failure.reason is not Reason.RATE_LIMIT:
+        destination.health.budget.note_retry(tools.loop.time())
+    logs.note_retry(call.record, failure.reason.value, outcome.error.message, answer.delay)
+
+
+def _note_rescue(tools: Tools, call: Call, reason: Reason | None) -> None:
+    """Count an answer that there would not have been without the gateway."""
+    record = call.record
+    stream = record.stream
+    whole = stream is None or (not stream.cut and stream.error is None)
+    if reason is not None and whole and record.status < 400 and record.provider is not None:
+        record.rescued = True
+        tools.metrics.rescued(record.provider, reason.value)
+
+
+# The circuit.
+
+
+async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcome:
+    """One try, unless a circuit is open; what it tells about the provider goes to the circuits."""
+    circuits = _circuits(call, destination)
+    now = tools.loop.time()
+    shut = next((circuit for circuit in circuits if not circuit.allows(now)), None)
+    if shut is not None:
+        return _unavailable(destination, shut.wait(now))
+    try:
+        outcome = await attempt(tools, call)
+    except BaseException:
+        for circuit in circuits:
+            circuit.note_nothing()
+        raise
+    _tell(circuits, outcome, call, destination, tools.loop.time())
+    return outcome
+
+
+def _circuits(call: Call, destination: Destination) -> list[Breaker]:
+    """The provider's circuit, and its model's where there is another provider to go to."""
+    if destination.observes:
+        return []
+    circuits = [destination.health.provider]
+    if destination.provider.fallback and call.facts.model is not None:
+        circuits.append(destination.health.models.of(call.facts.model))
+    return circuits
+
+
+def _tell(
+    circuits: list[Breaker], outcome: Outcome, call: Call, destination: Destination, now: float
+) -> None:
+    name = destination.provider.name
+    unreachable = isinstance(outcome, Failed) and outcome.failure.reason is Reason.CONNECT
+    broken = unreachable or (call.record.upstream_status or 0) >= 500
+    for circuit, bad in zip(circuits, (unreachable, broken), strict=False):
+        if bad and circuit.note_failure(now):
+            logs.logger().warning("circuit_opened", provider=name, seconds=circuit.wait(now))
+        elif not bad and circuit.note_success():
+            logs.logger().info("circuit_closed", provider=name)
+
+
+def _unavailable(destination: Destination, wait: float) -> Failed:
+    error = GatewayError(
+        Origin.GATEWAY,
+        Code.UNAVAILABLE,
+        f"{destination.host} could not be reached several times in a row, so it is not being "
+        "asked for a moment. Retry your request later.",
+        retryable=True,
+    )
+    failure = Failure(Reason.CONNECT, retryable=True, sent=False, retry_after=wait)
+    return Failed(error, failure, fields=(("Retry-After", str(int(wait + 0.999))),))

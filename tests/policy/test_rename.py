@@ -1,0 +1,23 @@
+"""The model's name changes, and nothing else."""
+
+from gateway.policy.rename import rename_model
+
+
+def test_the_name_in_the_body_changes_and_every_other_value_keeps_its_bytes() -> None:
+    body = b'{"model": "a", "n": 1.0, "big": 12345678901234567890123, "x": {"model":"a" }}'
+    path, renamed = rename_model("/v1/chat/completions", body, "b") or ("", b"")
+    assert path == "/v1/chat/completions"
+    assert renamed == b'{"model":"b","n":1.0,"big":12345678901234567890123,"x":{"model":"a" }}'
+
+
+def test_the_name_in_the_path_changes() -> None:
+    target = "/v1beta/models/a-1:streamGenerateContent?alt=sse"
+    assert rename_model(target, b"{}", "b/2") == (
+        "/v1beta/models/b%2F2:streamGenerateContent?alt=sse",
+        b"{}",
+    )
+
+
+def test_what_names_no_model_cannot_be_renamed() -> None:
+    for body in (b"", b"[]", b"{}", b'{"model": 3}', b"\x28\xb5\x2f\xfd", b"[" * 5000):
+        assert rename_model("/v1/chat/completions", body, "b") is None

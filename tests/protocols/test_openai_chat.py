@@ -1,0 +1,368 @@
+"""Chat Completions: content, finish reasons, failures and counts, in all dialects."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.protocols import openai_chat
+from gateway.streams.events import Fault, Kind, Phase
+from tests.protocols.reading import read, reader, told
+
+
+def choice(delta: Any = None, reason: Any = None, index: int = 0, **extra: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta or {}, "finish_reason": reason, **extra}]}
+
+
+# Content.
+
+
+@pytest.mark.parametrize(
+    ("delta", "phase"),
+    [
+        ({"content": "a"}, Phase.IN_TEXT),
+        ({"content": [{"type": "text", "text": "a"}]}, Phase.IN_TEXT),
+        ({"refusal": "no"}, Phase.IN_TEXT),
+        ({"audio": {"data": "AA=="}}, Phase.IN_TEXT),
+        ({"reasoning_content": "hm"}, Phase.IN_REASONING),
+        ({"reasoning": "hm"}, Phase.IN_REASONING),
+        ({"reasoning_details": [{"text": "hm"}]}, Phase.IN_REASONING),
+        ({"tool_calls": [{"index": 0, "function": {"name": "f"}}]}, Phase.IN_TOOL_CALL),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, Phase.IN_TOOL_CALL),
+        ({"tool_calls": [{"index": 0, "custom": {"input": "x"}}]}, Phase.IN_TOOL_CALL),
+        ({"function_call": {"name": "f", "arguments": ""}}, Phase.IN_TOOL_CALL),
+        ({"role": "assistant", "content": "a"}, Phase.IN_TEXT),
+    ],
+)
+def test_what_is_content_and_of_which_phase(delta: object, phase: Phase) -> None:
+    for first in (None, {"content": "before"}):
+        of = reader("openai_chat")
+        if first:
+            read(of, choice(first))
+
+        assert read(of, choice(delta)) is Kind.CONTENT
+        assert of.facts.phase is phase
+        assert of.facts.waiting == (phase is Phase.IN_TOOL_CALL)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": []},
+        {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
+        choice({}),
+        choice({"content": ""}),
+        choice({"content": None, "reasoning_content": ""}),
+        choice({"tool_calls": []}),
+        choice({"tool_calls": [{"index": 0, "function": {"arguments": ""}}]}),
+        choice({"function_call": {"arguments": ""}}),
+        {"type": "ping"},
+        {"type": "keepalive", "sequence_number": 5},
+    ],
+)
+def test_what_is_empty_is_a_heartbeat(chunk: object) -> None:
+    of = reader("openai_chat")
+
+    assert read(of, chunk) is Kind.HEARTBEAT
+    assert of.facts.phase is Phase.BEFORE_CONTENT
+
+
+def test_the_role_is_news_once_only() -> None:
+    of = reader("openai_chat")
+
+    assert read(of, choice({"role": "assistant", "content": ""})) is Kind.STATE
+    assert read(of, choice({"role": "assistant", "content": ""})) is Kind.HEARTBEAT
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"choices": [], "usage": {"prompt_tokens": 1}},
+        choice({}) | {"prompt_progress": {"total": 5}},
+        {"usage": {"prompt_tokens": 1}},
+    ],
+)
+def test_what_says_that_work_goes_on_is_progress(chunk: object) -> None:
+    assert read(reader("openai_chat"), chunk) is Kind.STATE
+
+
+@pytest.mark.parametrize("chunk", [{"new": 1}, {"detail": "x"}, b"not json", [1]])
+def test_what_is_not_understood_is_opaque(chunk: object) -> None:
+    assert read(reader("openai_chat"), chunk) is Kind.OPAQUE
+
+
+def test_text_ends_the_wait_for_a_tool_call() -> None:
+    of = reader("openai_chat")
+    read(of, choice({"tool_calls": [{"function": {"name": "f"}}]}))
+
+    read(of, choice({"content": "a"}))
+
+    assert not of.facts.waiting
+
+
+# Finish.
+
+
+@pytest.mark.parametrize(
+    ("reason", "abnormal"),
+    [
+        ("stop", False), ("tool_calls", False), ("function_call", False),
+        ("paused_by_policy", False), ("length", True), ("content_filter", True),
+        ("sensitive", True), ("model_length", True), ("repetition", True),
+    ],
+)  # fmt: skip
+def test_a_finish_reason_finishes(reason: str, abnormal: bool) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+
+    assert read(of, choice({}, reason)) is Kind.FINISH
+    facts = of.facts
+    assert (facts.finished, facts.finish_reason, facts.abnormal) == (True, reason, abnormal)
+    assert facts.phase is Phase.AFTER_FINISH
+    assert not facts.terminal
+    assert of.may_close()
+
+
+@pytest.mark.parametrize("reason", [None, ""])
+def test_no_reason_is_no_finish(reason: object) -> None:
+    of = reader("openai_chat")
+
+    assert read(of, choice({"content": "a"}, reason)) is Kind.CONTENT
+    assert not of.facts.finished
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["error", "abort", "insufficient_system_resource", "network_error", "ERROR", "TIMEOUT"],
+)
+def test_some_reasons_are_failures(reason: str) -> None:
+    of = reader("openai_chat")
+
+    assert read(of, choice({}, reason)) is Kind.ERROR
+    assert of.facts.error is not None
+    assert (of.facts.error.type, of.facts.error.retryable) == (reason, True)
+    ((_, added),) = told(of.complement(ending=False))
+    assert added["error"]["type"] == reason
+    assert of.complement(ending=True) == b""
+
+
+def test_a_finish_may_bring_the_content() -> None:
+    of = reader("openai_chat")
+
+    assert read(of, choice({"content": "all of it"}, "stop")) is Kind.CONTENT
+    assert of.facts.finished
+
+
+@pytest.mark.parametrize("asked_for", [1, 2])
+def test_all_choices_seen_must_finish(asked_for: int) -> None:
+    of = reader("openai_chat", choices=asked_for)
+    read(of, choice({"content": "a"}, index=0))
+    read(of, choice({"content": "b"}, index=1))
+
+    read(of, choice({}, "stop", index=0))
+    assert not of.facts.finished
+    read(of, choice({}, "stop", index=1))
+    assert of.facts.finished
+
+
+def test_as_many_choices_as_were_asked_for_must_be_seen_unless_the_end_marker_comes() -> None:
+    of = reader("openai_chat", choices=2)
+    read(of, choice({"content": "a"}, "stop", index=0))
+    assert not of.facts.finished
+
+    of.read_done()
+
+    assert of.facts.finished
+
+
+def test_what_follows_the_finish_does_not_take_it_back() -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+    read(of, choice({}, "stop"))
+    for chunk in (
+        choice({}, None),
+        choice({}, "stop"),
+        {"choices": [{"index": 0, "content_filter_offsets": {}, "finish_reason": None}]},
+        {"choices": [], "usage": {"prompt_tokens": 1}},
+    ):
+        assert read(of, chunk) in (Kind.STATE, Kind.FINISH)
+        assert of.facts.finished
+        assert of.facts.finish_reason == "stop"
+
+
+def test_the_end_marker_alone_finishes_nothing() -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+
+    of.read_done()
+
+    assert not of.facts.finished
+
+
+# Errors.
+
+RAISING = {"error": {"message": "m", "type": "server_error", "code": None, "param": None}}
+
+
+def test_an_error_object_alone_needs_nothing_added() -> None:
+    of = reader("openai_chat")
+
+    assert read(of, RAISING) is Kind.ERROR
+    assert of.complement(ending=False) == of.complement(ending=True) == b""
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "kind", "message"),
+    [
+        ({"object": "error", "message": "m", "type": "t_error", "code": 500}, "", "t_error", "m"),
+        ({"error": "m"}, "", "error", "m"),
+        ({"error": {"code": 429}}, "", "429", "429"),
+        ({"message": "m", "code": 500}, "error", "500", "m"),
+        (b"words", "error", "error", "words"),
+        (RAISING | choice({}, None), "", "server_error", "m"),
+        (choice({}, "error", error={"code": 502, "message": "m"}), "", "502", "m"),
+        ({"x_groq": {"error": "over capacity"}}, "", "x_groq.error", "over capacity"),
+        (
+            {"error": {"code": 502, "message": "m", "metadata": {"error_type": "gone"}}}
+            | choice({}, None),
+            "",
+            "gone",
+            "m",
+        ),
+    ],
+)
+def test_an_error_that_some_client_swallows_is_told_again_once(
+    event: object, name: str, kind: str, message: str
+) -> None:
+    of = reader("openai_chat")
+
+    assert read(of, event, name) is Kind.ERROR
+    assert of.facts.error is not None
+    assert of.facts.error.type == kind
+    ((added_name, added),) = told(of.complement(ending=False))
+    assert added_name == ""
+    assert set(added) == {"error"}
+    assert added["error"]["message"] == message
+    assert of.complement(ending=False) == of.complement(ending=True) == b""
+
+
+def test_the_first_error_is_the_one_that_counts() -> None:
+    of = reader("openai_chat")
+    read(of, RAISING)
+    read(of, {"error": {"message": "later", "type": "other"}})
+
+    assert of.facts.error is not None
+    assert of.facts.error.message == "m"
+
+
+def test_the_gateways_own_fault_raises_in_every_client() -> None:
+    frames = reader("openai_chat").fault(Fault("upstream_stalled", "Words."))
+
+    assert told(frames) == [
+        (
+            "",
+            {
+                "error": {
+                    "message": "Words.",
+                    "type": "server_error",
+                    "param": None,
+                    "code": "upstream_stalled",
+                }
+            },
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (404, "invalid_request_error"), (429, "server_error"),
+     (502, "server_error"), (503, "server_error")],
+)  # fmt: skip
+def test_an_error_body_has_openais_shape(status: int, kind: str) -> None:
+    assert json.loads(openai_chat.error_body(status, "some_code", "Words.")) == {
+        "error": {"message": "Words.", "type": kind, "param": None, "code": "some_code"}
+    }
+
+
+# Counts.
+
+
+@pytest.mark.parametrize(
+    ("chunk", "counts"),
+    [
+        (
+            {
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": 21,
+                    "completion_tokens": 9,
+                    "prompt_tokens_details": {"cached_tokens": 16},
+                    "completion_tokens_details": {"reasoning_tokens": 4},
+                },
+            },
+            (21, 9, 16, 4),
+        ),
+        (
+            {
+                "choices": [],
+                "usage": {
+                    "prompt_tokens": 6,
+                    "completion_tokens": 5,
+                    "prompt_cache_hit_tokens": 2,
+                },
+            },
+            (6, 5, 2, None),
+        ),
+        (choice({}, "stop", usage={"prompt_tokens": 19, "cached_tokens": 8}), (19, None, 8, None)),
+        ({"choices": [], "usage": {"prompt_tokens": "7"}}, (7, None, None, None)),
+        ({"choices": [], "usage": {"prompt_tokens": {}, "completion_tokens": 3}},
+         (None, 3, None, None)),
+        ({"choices": [], "x_groq": {"usage": {"prompt_tokens": 9}}, "usage": {"prompt_tokens": 9}},
+         (9, None, None, None)),
+        ({"content": "", "stop": True, "tokens_predicted": 2, "tokens_evaluated": 5},
+         (5, 2, None, None)),
+    ],
+)  # fmt: skip
+def test_tokens_are_counted_wherever_they_stand(
+    chunk: object, counts: tuple[int | None, ...]
+) -> None:
+    of = reader("openai_chat")
+    read(of, chunk)
+    usage = of.facts.usage
+
+    assert (usage.input, usage.output, usage.cached, usage.reasoning) == counts
+
+
+def test_the_model_is_the_one_that_answers() -> None:
+    of = reader("openai_chat")
+    read(of, {"choices": [], "model": ""})
+    assert of.facts.model is None
+
+    read(of, choice({"content": "a"}) | {"model": "m-1"})
+
+    assert of.facts.model == "m-1"
+
+
+# Leniency.
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"choices":[{"index":0,"delta":{},"finish_reason":"stop","logprob":NaN}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"\\ud800"},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"\xff"},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0,"delta":{"content":"a\nb"},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":0.0,"delta":{},"finish_reason":"stop"}],"created":1e999}',
+        b'{"choices":[{"index":"0","delta":{},"finish_reason":"stop"}]}',
+        b'{"choices":[{"index":{},"delta":7,"finish_reason":"stop"}],"model":5,"usage":[]}',
+    ],
+)
+def test_a_finish_is_found_in_json_that_strict_parsers_reject(data: bytes) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+
+    assert read(of, data) in (Kind.FINISH, Kind.CONTENT)
+    assert of.facts.finished

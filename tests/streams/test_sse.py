@@ -1,0 +1,242 @@
+"""Framing: whole events out of any bytes in any pieces, not one byte changed or lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.streams.sse import SseFramer, parse_block
+from tests.streams import reference
+from tests.streams.feeding import CUTS, pieces, singles
+
+NASTY = [
+    b"data: a", b"data:b", b"data", b"data: {}", b"event: e", b"event:f", b"id: 1", b"retry: 9",
+    b":", b": c", b":data: x", b" ", b"x", b"\x00", b"\xff", b"\xc3", b"\xe2\x80\xa8", b"\xc2\x85",
+    b"\x0b", b"\x0c", b"\n", b"\n", b"\n\n", b"\r", b"\r\r", b"\r\n", b"\r\n\r\n", b"\n\r\n",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(NASTY), max_size=24).map(b"".join)
+UNIFORM = st.tuples(
+    st.lists(st.sampled_from([b"data: a", b"data:b", b": c", b":", b"event: e", b""]), max_size=16),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+).map(lambda drawn: drawn[1].join(drawn[0]) + drawn[1])
+"""Texts that keep to one line end, so that each way to split them is taken for long."""
+BODIES = st.one_of(TEXTS, UNIFORM, UNIFORM.map(lambda text: reference.BOM + text))
+
+
+Events = list[tuple[bytes, bytes | None]]
+
+
+def run(framer: SseFramer, chunks: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """All bytes that came out, and the blocks that are not pieces of too long events."""
+    out: list[bytes] = []
+    blocks: list[bytes] = []
+    for chunk in chunks:
+        got = framer.feed(chunk)
+        out += [block + framer.separator for block in got]
+        last = len(got) - 1
+        blocks += [
+            block
+            for index, block in enumerate(got)
+            if not (index == 0 and framer.opaque_head)
+            and not (index == last and framer.opaque_tail)
+        ]
+    return b"".join(out), blocks
+
+
+def events_of(blocks: list[bytes]) -> Events:
+    read = [parse_block(block) for block in blocks]
+    return [(name, data) for name, data, fields in read if fields]
+
+
+def reference_events(text: bytes) -> Events:
+    return [(event.name, event.data) for event in reference.read(text)[0]]
+
+
+@settings(max_examples=300)
+@given(text=BODIES, cuts=CUTS)
+def test_no_byte_is_changed_lost_or_moved(text: bytes, cuts: list[int]) -> None:
+    framer = SseFramer()
+
+    out, _ = run(framer, pieces(text, cuts))
+
+    assert out + framer.pending == text
+    assert framer.pending_size == len(framer.pending)
+
+
+@settings(max_examples=300)
+@given(text=BODIES, cuts=CUTS)
+def test_the_events_are_those_that_the_specification_gives(text: bytes, cuts: list[int]) -> None:
+    _, whole = run(SseFramer(), [text] if text else [])
+    _, cut = run(SseFramer(), pieces(text, cuts))
+    _, drip = run(SseFramer(), singles(text))
+
+    assert events_of(whole) == reference_events(text)
+    assert events_of(cut) == reference_events(text)
+    assert events_of(drip) == reference_events(text)
+
+
+@settings(max_examples=300)
+@given(text=st.one_of(TEXTS, UNIFORM), cuts=CUTS)
+def test_bytes_pass_exactly_up_to_the_last_boundary(text: bytes, cuts: list[int]) -> None:
+    framer = SseFramer()
+    seen = passed = 0
+    for chunk in pieces(text, cuts):
+        seen += len(chunk)
+        passed += sum(len(block) + len(framer.separator) for block in framer.feed(chunk))
+
+        assert passed == reference.read(text[:seen])[1][-1]
+        assert framer.at_boundary == (passed == seen)
+
+
+@settings(max_examples=300)
+@given(text=st.one_of(TEXTS, UNIFORM), cuts=CUTS, max_event=st.integers(min_value=1, max_value=24))
+def test_too_long_events_pass_and_the_others_are_still_found(
+    text: bytes, cuts: list[int], max_event: int
+) -> None:
+    framer = SseFramer(max_event)
+
+    out, blocks = run(framer, pieces(text, cuts))
+
+    assert out + framer.pending == text
+    assert len(framer.pending) <= max_event
+    found, all_events = events_of(blocks), reference_events(text)
+    short = events_of([block for block in reference.split(text)[0] if len(block) <= max_event])
+    assert is_subsequence(found, all_events)
+    assert is_subsequence(short, found)
+    if framer.oversized == 0:
+        assert found == all_events
+
+
+def is_subsequence(short: Events, long: Events) -> bool:
+    rest = iter(long)
+    return all(item in rest for item in short)
+
+
+# One rule at a time.
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"data: a\n\n", [(b"", b"a")]),
+        (b"data: a\r\n\r\n", [(b"", b"a")]),
+        (b"data: a\r\r", [(b"", b"a")]),
+        (b"data: a\n\r\n", [(b"", b"a")]),
+        (b"data: a\r\n\n", [(b"", b"a")]),
+        (b"data:a\n\n", [(b"", b"a")]),
+        (b"data:  a\n\n", [(b"", b" a")]),
+        (b"data\n\n", [(b"", b"")]),
+        (b"data: a\ndata: b\n\n", [(b"", b"a\nb")]),
+        (b"data: a\rdata: b\r\n\n", [(b"", b"a\nb")]),
+        (b"event: e\ndata: a\n\n", [(b"e", b"a")]),
+        (b"data: a\nevent: e\n\n", [(b"e", b"a")]),
+        (b"event: e\n\n", [(b"e", None)]),
+        (b"retry: 3000\n\n", [(b"", None)]),
+        (b": c\ndata: a\n\n", [(b"", b"a")]),
+        (b"data: a\n: c\n\n", [(b"", b"a")]),
+        (b"data: a\n: c\ndata: b\n\n", [(b"", b"a\nb")]),
+        (b"\n\n\ndata: a\n\n\n\n", [(b"", b"a")]),
+        (b"\xef\xbb\xbfdata: a\n\n", [(b"", b"a")]),
+        ("data: a\u2028b\u0085c\n\n".encode(), [(b"", "a\u2028b\u0085c".encode())]),
+        (b"data: a\x0bb\x0cc\n\n", [(b"", b"a\x0bb\x0cc")]),
+        (b"data: a\n", []),
+        (b"data: a", []),
+    ],
+)
+def test_a_rule_of_the_format(text: bytes, expected: Events) -> None:
+    for chunks in ([text], singles(text)):
+        assert events_of(run(SseFramer(), chunks)[1]) == expected
+    assert reference_events(text) == expected
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_comment_and_blank_lines_pass_at_once(line_end: bytes) -> None:
+    framer = SseFramer()
+    for line in (b": ping" + line_end, line_end, b":" + line_end):
+        assert run(framer, [line])[0] == line
+        assert framer.at_boundary
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
+def test_a_comment_inside_an_event_waits_for_the_event(line_end: bytes) -> None:
+    framer = SseFramer()
+
+    assert run(framer, [b"data: a" + line_end + b": c" + line_end])[0] == b""
+    assert not framer.at_boundary
+    assert run(framer, [line_end])[0].startswith(b"data: a")
+
+
+def test_comments_glued_to_the_front_of_an_event_pass_before_it() -> None:
+    framer = SseFramer()
+
+    assert run(framer, [b"data: a\n\n: c\n: d\n\ndata: b"])[0] == b"data: a\n\n: c\n: d\n\n"
+    assert framer.pending == b"data: b"
+
+
+def test_a_half_comment_waits_for_its_line_end() -> None:
+    framer = SseFramer()
+
+    assert run(framer, [b": pi"])[0] == b""
+    assert not framer.at_boundary
+    assert run(framer, [b"ng\n"])[0] == b": ping\n"
+
+
+def test_the_line_feed_after_a_carriage_return_may_come_later() -> None:
+    framer = SseFramer()
+    out, blocks = run(framer, [b"data: a\r", b"\n\r", b"\n", b"data: b\r\n\r\n"])
+
+    assert out == b"data: a\r\n\r\ndata: b\r\n\r\n"
+    assert events_of(blocks) == [(b"", b"a"), (b"", b"b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "line_end"),
+    [
+        (b"data: a\r\n\r\n", b"\r\n"),
+        (b"data: a\n\n", b"\n"),
+        (b"data: a\r\r", b"\r"),
+        (b"data: a\r\n\ndata: b", b"\n"),
+        (b"data: a\n\r\ndata: b", b"\r\n"),
+        (b"data: a", b"\n"),
+    ],
+)
+def test_the_line_end_to_write_is_the_streams_own(text: bytes, line_end: bytes) -> None:
+    whole, drip = SseFramer(), SseFramer()
+    whole.feed(text)
+    run(drip, singles(text))
+
+    assert whole.line_end == drip.line_end == line_end
+
+
+def test_an_event_that_outgrows_the_bound_passes_in_pieces_that_are_not_read() -> None:
+    framer = SseFramer(max_event=16)
+
+    assert framer.feed(b"data: a\n\ndata: 0123456789x") == [b"data: a\n\n", b"data: 0123456789x"]
+    assert (framer.opaque_head, framer.opaque_tail) == (False, True)
+    assert framer.skipping
+    assert not framer.at_boundary
+    assert framer.feed(b"more") == [b"more"]
+    assert framer.opaque_head
+    assert framer.feed(b"end\n\ndata: b\n\n") == [b"end\n\n", b"data: b\n\n"]
+    assert (framer.opaque_head, framer.opaque_tail) == (True, False)
+    assert not framer.skipping
+    assert framer.oversized == 1
+    framer.feed(b"data: c\n\n")
+    assert not framer.opaque_head
+
+
+def test_an_event_as_long_as_the_bound_is_whole() -> None:
+    framer = SseFramer(max_event=9)
+
+    assert run(framer, singles(b"data: a\n\n"))[1] == [b"data: a"]
+    assert framer.oversized == 0
+
+
+def test_the_tail_can_be_taken_once() -> None:
+    framer = SseFramer()
+    framer.feed(b"data: a\n\ndata: b")
+
+    assert framer.take_pending() == b"data: b"
+    assert framer.take_pending() == b""
+    assert framer.at_boundary

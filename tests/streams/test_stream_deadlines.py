@@ -1,0 +1,236 @@
+"""When silence becomes a stall, and when a lull after the finish ends an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.errors import Code
+from gateway.streams.events import Verdict
+from gateway.streams.limits import TRAILER, Limits
+from tests.samples.catalog import BY_FILE
+from tests.streams import chat, reference
+from tests.streams.feeding import open_stream
+
+LIMITS = Limits(first_event=280.0, gap=290.0, gap_alive=600.0, silent_phase=900.0, linger=2.0)
+TOOL = chat.event(
+    {"choices": [{"index": 0, "delta": {"tool_calls": [{"function": {"name": "f"}}]}}]}
+)
+
+
+def test_the_first_event_has_its_own_limit_from_the_request_on() -> None:
+    stream = open_stream(limits=LIMITS)
+
+    assert stream.deadline == 280.0
+    assert stream.expire(279.9) == b""
+    assert not stream.closed
+    assert stream.expire(280.0) == b""
+    assert stream.verdict is Verdict.STALLED_FIRST
+    assert stream.retryable
+
+
+def test_until_the_first_content_silence_is_normal() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE, 10.0)
+    silent = stream.deadline
+    stream.receive_data(chat.PING, 100.0)
+
+    assert silent == 10.0 + 290.0
+    assert stream.deadline == 100.0 + 290.0
+    stream.receive_data(chat.PING, 800.0)
+    assert stream.deadline == 10.0 + 900.0
+
+
+def test_between_contents_the_gap_rules_on_a_silent_line() -> None:
+    stream = open_stream(limits=Limits(gap=50.0))
+    stream.receive_data(chat.ROLE + chat.text(), 10.0)
+
+    assert stream.deadline == 60.0
+    stream.receive_data(chat.text(), 30.0)
+    assert stream.deadline == 80.0
+
+
+def test_heartbeats_stretch_the_gap_but_not_beyond_its_longer_limit() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text(), 10.0)
+
+    stream.receive_data(chat.PING, 200.0)
+    assert stream.deadline == 200.0 + 290.0
+    stream.receive_data(chat.PING, 450.0)
+    assert stream.deadline == 10.0 + 600.0
+
+
+def test_where_the_protocol_says_so_silence_may_last_longer() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + TOOL, 10.0)
+
+    assert stream.deadline == 10.0 + 290.0
+    stream.receive_data(chat.PING, 200.0)
+    stream.receive_data(chat.PING, 400.0)
+    stream.receive_data(chat.PING, 700.0)
+    assert stream.deadline == 10.0 + 900.0
+
+
+def test_a_short_silent_phase_rules_heartbeats_or_not() -> None:
+    stream = open_stream(limits=Limits(silent_phase=40.0))
+    stream.receive_data(chat.ROLE + TOOL, 10.0)
+
+    assert stream.deadline == 50.0
+    stream.receive_data(chat.PING, 20.0)
+    assert stream.deadline == 50.0
+
+
+def test_a_stall_is_told_with_its_length_and_code() -> None:
+    stream = open_stream(limits=Limits(gap=50.0))
+    stream.receive_data(chat.ROLE + chat.text(), 10.0)
+
+    (told,) = chat.errors_in(stream.expire(61.2))
+
+    assert stream.verdict is Verdict.STALLED
+    assert told["code"] == Code.STALLED
+    assert told["message"].startswith("Upstream response timed out: no event from the provider")
+    assert "51.2 s" in told["message"]
+    assert not stream.must_abort
+
+
+def test_a_stall_says_whether_the_line_was_alive() -> None:
+    silent, alive = open_stream(limits=LIMITS), open_stream(limits=LIMITS)
+    for stream in (silent, alive):
+        stream.receive_data(chat.ROLE + chat.text(), 10.0)
+    alive.receive_data(chat.PING, 20.0)
+
+    assert (silent.line, alive.line) == ("silent", "heartbeats")
+    alive.receive_data(chat.text(), 30.0)
+    assert alive.line == "silent"
+
+
+def test_no_limits_mean_no_deadline() -> None:
+    stream = open_stream(limits=None)
+    stream.receive_data(chat.ROLE, 10.0)
+
+    assert stream.deadline is None
+    assert stream.expire(1e9) == b""
+    assert not stream.closed
+
+
+def test_time_in_which_the_client_took_nothing_does_not_count() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.credit(5.0)
+    assert stream.deadline == 285.0
+    stream.receive_data(chat.ROLE + chat.text(), 10.0)
+    stream.receive_data(chat.PING, 20.0)
+    stream.credit(100.0)
+
+    assert stream.deadline == 20.0 + 100.0 + 290.0
+    assert stream.last_progress_at == 10.0
+    stream.receive_data(chat.finish(), 130.0)
+    stream.credit(1.5)
+    assert stream.deadline == 131.5 + 2.0
+
+
+def test_time_in_which_the_client_took_nothing_does_not_shorten_a_hold() -> None:
+    stream = open_stream(hold_max=240.0)
+
+    stream.credit(10.0)
+
+    assert stream.deadline == 250.0
+
+
+def test_credit_after_the_end_sets_no_deadline() -> None:
+    stream = open_stream()
+    stream.receive_eof(1.0)
+
+    stream.credit(1.0)
+
+    assert stream.deadline is None
+
+
+# The end of the client's answer while the upstream's is open.
+
+
+def test_the_end_marker_ends_the_answer_almost_at_once() -> None:
+    stream = open_stream(limits=LIMITS)
+    body = chat.ROLE + chat.text() + chat.finish() + chat.DONE
+    stream.receive_data(body, 10.0)
+
+    assert stream.deadline == 10.0 + TRAILER
+    assert stream.expire(10.0 + TRAILER) == b""
+    assert stream.verdict is Verdict.COMPLETE
+    assert stream.lingered
+    assert stream.closed
+
+
+def test_a_finish_without_end_marker_waits_for_what_may_follow() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.finish(), 10.0)
+    assert stream.deadline == 12.0
+
+    usage = chat.event({"choices": [], "usage": {"prompt_tokens": 1}})
+    assert stream.receive_data(usage, 11.0) == usage
+    assert stream.deadline == 13.0
+    stream.receive_data(chat.PING, 12.0)
+    assert stream.deadline == 13.0
+    stream.expire(13.0)
+    assert stream.verdict is Verdict.COMPLETE
+
+
+def test_one_of_two_choices_does_not_end_the_answer() -> None:
+    stream = open_stream(choices=2, limits=LIMITS)
+    stream.receive_data(chat.text(index=0) + chat.finish(index=0), 10.0)
+    assert stream.deadline == 10.0 + 290.0
+
+    stream.receive_data(chat.text(index=1) + chat.finish(index=1), 20.0)
+    assert stream.deadline == 22.0
+
+
+def test_an_error_waits_for_what_may_follow() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.error(), 10.0)
+
+    assert stream.deadline == 12.0
+    stream.expire(12.0)
+    assert stream.verdict is Verdict.PROVIDER_ERROR
+    assert stream.lingered
+
+
+@pytest.mark.parametrize(
+    ("file", "lull"),
+    [
+        ("anthropic_messages/complete.sse", TRAILER),
+        ("openai_responses/complete.sse", TRAILER),
+        ("openai_responses/incomplete_max_tokens.sse", TRAILER),
+        ("openai_responses/failed_server_error.sse", TRAILER),
+        ("openai_completions/complete.sse", TRAILER),
+        ("llamacpp/native_complete.sse", 2.0),
+        ("anthropic_messages/error_overloaded.sse", 2.0),
+        ("gemini_sse/complete.sse", 290.0),
+        ("gemini_sse/error_frame.sse", 2.0),
+        ("generic_sse/complete_done.sse", TRAILER),
+    ],
+)
+def test_how_long_an_upstream_may_linger_after_its_last_event(file: str, lull: float) -> None:
+    sample = BY_FILE[file]
+    stream = open_stream(sample.protocol, limits=LIMITS)
+    body = b"".join(reference.split(sample.data)[0])
+    stream.receive_data(body, 10.0)
+    assert stream.deadline == 10.0 + lull
+
+    stream.expire(10.0 + lull)
+
+    assert stream.verdict is sample.verdict
+    assert stream.closed
+    assert not stream.must_abort
+
+
+def test_a_tail_that_hangs_after_the_finish_is_dropped_when_the_lull_ends() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.finish() + b"data: [DO", 10.0)
+
+    assert stream.expire(12.0) == b""
+    assert stream.verdict is Verdict.COMPLETE
+
+
+def test_observing_sets_no_deadline_ever() -> None:
+    stream = open_stream(observe=True, limits=LIMITS)
+    for block in (chat.ROLE, chat.text(), chat.finish(), chat.DONE):
+        stream.receive_data(block, 10.0)
+        assert stream.deadline is None
