@@ -22,13 +22,14 @@ from gateway.config.address import Address, parse_address
 from gateway.config.credentials import ReadFile, Secret
 from gateway.config.errors import ConfigError
 from gateway.config.load import load, with_listen
-from gateway.config.model import Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Circuit, Config, Exec, Log, Provider, Retry, Server, Timeouts
 from gateway.config.presets import PRESETS, Preset
 from gateway.config.render import render
 
 __all__ = [
     "PRESETS",
     "Address",
+    "Circuit",
     "Config",
     "ConfigError",
     "Exec",

@@ -12,7 +12,7 @@ import msgspec
 from gateway.config import fallback, schema
 from gateway.config.credentials import ReadFile, Secret, read_text, resolve
 from gateway.config.errors import ConfigError
-from gateway.config.model import Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Circuit, Config, Exec, Log, Provider, Retry, Server, Timeouts
 from gateway.config.presets import PRESETS, Preset
 from gateway.config.tables import Table, quoted
 from gateway.config.values import listen
@@ -98,7 +98,7 @@ class _Loader:
             elif preset.missing:
                 unavailable[name] = preset.missing
             else:
-                available[name] = _provider(name, preset, {}, Timeouts(), Retry(), frozenset())
+                available[name] = _provider(name, preset, {}, frozenset())
         for name in tables.raw:
             if name not in PRESETS:
                 available |= self._provider(name, tables.table(name), None)
@@ -114,15 +114,19 @@ class _Loader:
         self._resolve_files(table, values)
         if "base_url" not in table.raw and (preset is None or preset.missing):
             table.fault("base_url", _missing_base_url(name, preset))
-        timeouts = self._timeouts(table.table("timeouts"))
-        retry = table.table("retry")
-        retry.refuse_unknown(schema.RETRY, schema.HOMES)
-        retries = Retry(**retry.read(schema.RETRY))
+        values["timeouts"] = self._timeouts(table.table("timeouts"))
+        for key, readers, struct in (
+            ("retry", schema.RETRY, Retry),
+            ("circuit", schema.CIRCUIT, Circuit),
+        ):
+            inner = table.table(key)
+            inner.refuse_unknown(readers, schema.HOMES)
+            values[key] = struct(**inner.read(readers))
         if len(self.faults) > before:
             self._broken.add(name)
             return {}
         explicit = frozenset(table.raw)
-        return {name: _provider(name, preset, values, timeouts, retries, explicit)}
+        return {name: _provider(name, preset, values, explicit)}
 
     def _check_name(self, name: str, table: Table) -> None:
         if not _NAME.fullmatch(name):
@@ -194,8 +198,6 @@ def _provider(
     name: str,
     preset: Preset | None,
     values: Mapping[str, Any],
-    timeouts: Timeouts,
-    retry: Retry,
     explicit: frozenset[str],
 ) -> Provider:
     """The preset, if there is one, with the user's values over it."""
@@ -204,13 +206,7 @@ def _provider(
         defaults = {"base_url": preset.base_url, "builtin": preset.builtin, **preset.keys}
         if "base_url" in values:
             defaults["builtin"] = None
-    return Provider(
-        name=name,
-        timeouts=timeouts,
-        retry=retry,
-        explicit=explicit,
-        **{**defaults, **values},
-    )
+    return Provider(name=name, explicit=explicit, **{**defaults, **values})
 
 
 def _missing_base_url(name: str, preset: Preset | None) -> str:

@@ -80,6 +80,13 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     budget_floor: int = 10
 
 
+class Circuit(msgspec.Struct, frozen=True, kw_only=True):
+    """When a provider is not asked for a while; ``failures`` of 0 switches it off."""
+
+    failures: int = 5
+    open_for: float = 15.0
+
+
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """One provider: a built-in one, perhaps overridden key by key, or one of the user's own.
 
@@ -107,6 +114,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     model_map: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
+    circuit: Circuit = Circuit()
     explicit: frozenset[str] = frozenset()
     builtin: str | None = None
 

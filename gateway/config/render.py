@@ -35,6 +35,7 @@ def _settings(config: Config) -> Iterator[str]:
             yield from _table(path, schema.PROVIDER, provider)
             yield from _table(f"{path}.timeouts", schema.TIMEOUTS, provider.timeouts)
             yield from _table(f"{path}.retry", schema.RETRY, provider.retry)
+            yield from _table(f"{path}.circuit", schema.CIRCUIT, provider.circuit)
     yield from _table("exec", schema.EXEC, config.exec)
 
 

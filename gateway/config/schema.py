@@ -75,6 +75,8 @@ RETRY: Readers = MappingProxyType(
     }
 )
 
+CIRCUIT: Readers = MappingProxyType({"failures": values.count(0), "open_for": values.seconds})
+
 EXEC: Readers = MappingProxyType(
     {
         "enabled": values.flag,
@@ -95,13 +97,14 @@ EXEC: Readers = MappingProxyType(
     }
 )
 
-PROVIDER_TABLES = ("timeouts", "retry")
+PROVIDER_TABLES = ("timeouts", "retry", "circuit")
 TABLES = ("server", "log", "providers", "exec")
 
 # A key in the wrong table is told the right one. Of keys that several tables have, the first wins.
 HOMES: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(EXEC, "exec"),
+        **dict.fromkeys(CIRCUIT, "providers.NAME.circuit"),
         **dict.fromkeys(RETRY, "providers.NAME.retry"),
         **dict.fromkeys(TIMEOUTS, "providers.NAME.timeouts"),
         **dict.fromkeys((*PROVIDER, *PROVIDER_TABLES), "providers.NAME"),

@@ -82,6 +82,21 @@ def warn_stall(record: RequestRecord, now: float) -> None:
     logger().warning("stream_stalled", **_trouble(record, now), line=line)
 
 
+def note_retry(record: RequestRecord, reason: str, error: str, delay: float) -> None:
+    """A try has failed unseen by the client, and another one follows."""
+    logger().warning(
+        "retry",
+        request_id=record.request_id,
+        provider=record.provider,
+        attempts=record.attempts,
+        reason=reason,
+        error=bounded(error, _MAX_NAME),
+        upstream_status=record.upstream_status,
+        upstream_request_id=_name(record.upstream_request_id),
+        delay_ms=round(delay * 1000),
+    )
+
+
 def request_fields(record: RequestRecord) -> dict[str, Any]:
     """The fields of a request's line: always the same, None where there is nothing to say."""
     stream = record.stream

@@ -71,6 +71,13 @@ class RequestRecord:
     observed: bool = False
     """Whether the metrics have it: a record is counted once."""
 
+    def begin_attempt(self) -> None:
+        """Another try: what the last one was answered with is no longer this request's."""
+        self.attempts += 1
+        self.first_byte_at = None
+        self.upstream_request_id = self.upstream_status = self.upstream_body = None
+        self.error = self.error_code = None
+
     @property
     def is_stream(self) -> bool:
         """Whether the answer is a stream, or the client waits for one."""

@@ -17,7 +17,9 @@ def rename_model(path: str, body: bytes, model: str) -> tuple[str, bytes] | None
     The body is JSON whose top-level ``model`` is a string; every other value keeps its bytes. Where
     the path names the model (Gemini: ``/models/NAME:generateContent``), it is renamed there.
     """
-    renamed, count = _IN_PATH.subn(lambda found: found[1] + quote(model, safe="") + found[3], path, count=1)
+    renamed, count = _IN_PATH.subn(
+        lambda found: found[1] + quote(model, safe="") + found[3], path, count=1
+    )
     if count:
         return renamed, body
     try:

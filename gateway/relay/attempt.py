@@ -58,7 +58,7 @@ async def attempt(tools: Tools, call: Call) -> Outcome:
     """
     destination = call.destination
     assert destination is not None
-    call.record.attempts += 1
+    call.record.begin_attempt()
     try:
         exchange = await _open(tools, call, destination)
     except TryFailedError as error:
@@ -74,7 +74,7 @@ async def attempt(tools: Tools, call: Call) -> Outcome:
 
 
 def _result(call: Call, outcome: Outcome) -> str:
-    if isinstance(outcome, Failed):
+    if isinstance(outcome, Failed) and outcome.held is None:
         return outcome.failure.reason.value
     return "error_status" if (call.record.upstream_status or 0) >= 400 else "answered"
 
@@ -133,6 +133,8 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     """What hands the answer on, by what it is."""
     content_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     content = exchange.status == 200 and call.request.method != "HEAD"
+    if exchange.status >= 400 and call.known and not call.destination_observes:
+        return passage.hold_error(call, exchange)
     if content and content_type == "text/event-stream":
         return pump.relay(tools, call, exchange)
     if content and passage.must_be_judged(call, content_type):

@@ -146,6 +146,11 @@ class RequestBody:
         while part := await self._next():
             yield part
 
+    def replace(self, body: bytes) -> None:
+        """Send another body instead, of about the same length; only where it is kept."""
+        self.kept = self.head = body
+        self.length = len(body)
+
     def release(self) -> None:
         """It will not be sent again: give the memory back."""
         if self._taken:

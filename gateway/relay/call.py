@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gateway.policy.breaker import Breaker, ModelBreakers
+from gateway.policy.budget import RetryBudget
 from gateway.policy.peek import RequestFacts
 from gateway.policy.redact import secrets_of, summary
 from gateway.protocols import generic
@@ -33,6 +35,18 @@ def text_fields(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
 
 
+class Health:
+    """What recent requests say about a provider: its retry budget and its circuits."""
+
+    __slots__ = ("budget", "models", "provider")
+
+    def __init__(self, provider: Provider) -> None:
+        circuit = provider.circuit
+        self.budget = RetryBudget(provider.retry.budget, provider.retry.budget_floor)
+        self.provider = Breaker(circuit.failures, circuit.open_for)
+        self.models = ModelBreakers(circuit.failures, circuit.open_for)
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
     """A provider, ready to be asked.
@@ -42,6 +56,7 @@ class Destination:
 
     provider: Provider
     endpoint: Endpoint | None
+    health: Health
     unusable: str = ""
 
     @property
@@ -98,6 +113,16 @@ class Call:
     def known(self) -> bool:
         """Whether a protocol claims the request whose streams have a finish."""
         return self.protocol is not None and self.protocol.known
+
+    @property
+    def destination_observes(self) -> bool:
+        """Whether the answer is only to be understood, and nothing be changed."""
+        return self.destination is not None and self.destination.observes
+
+    @property
+    def asks_no_retry(self) -> bool:
+        """Whether the client wants the first failure."""
+        return self.request.headers.get("x-gateway-no-retry", "").strip() not in ("", "0")
 
     @property
     def may_stream(self) -> bool:

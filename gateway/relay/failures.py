@@ -15,14 +15,14 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Code, GatewayError, Origin
-from gateway.policy.retry import Failure, Reason
+from gateway.policy.retry import Failure, Reason, failure_of_status
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
 from gateway.streams import faults
 from gateway.streams.events import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gateway.policy.headers import Fields
     from gateway.relay.upstream import Exchange
@@ -38,18 +38,29 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """A provider's HTTP error that has been read and not handed on."""
+
+    status: int
+    reason: str
+    fields: Fields
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """A try that gave the client nothing.
 
-    ``error`` is what the client is told, unless ``provider_error`` holds the provider's own words.
-    ``failure`` is for the decision about another try. ``fields`` are those of the answer, if one
-    had begun.
+    ``error`` is what the client is told, unless ``provider_error`` holds the provider's own words,
+    or ``held`` its whole answer. ``failure`` is for the decision about another try. ``fields`` are
+    those of the answer, if one had begun.
     """
 
     error: GatewayError
     failure: Failure
     provider_error: ProviderError | None = None
     fields: Fields = ()
+    held: Held | None = None
 
 
 Outcome = Answered | Failed
@@ -142,6 +153,21 @@ def invalid(message: str, *, retryable: bool = True, fields: Fields = ()) -> Fai
     return Failed(error, Failure(Reason.INVALID, retryable), fields=fields)
 
 
+def of_status(
+    held: Held, headers: Mapping[str, str], *, final: bool, retry_after: float | None
+) -> Failed:
+    """An HTTP error of the provider's; ``final`` if its type says that no other try can help."""
+    failure = failure_of_status(held.status, headers, final_error=final, retry_after=retry_after)
+    error = GatewayError(
+        Origin.UPSTREAM,
+        Code.INVALID_RESPONSE,
+        f"The provider answered with HTTP {held.status}.",
+        retryable=failure.retryable,
+        status=held.status,
+    )
+    return Failed(error, failure, fields=held.fields, held=held)
+
+
 def broken_off(host: str, fields: Fields) -> Failed:
     """An answer that was to be judged and ended before its end."""
     error = GatewayError(
@@ -151,6 +177,17 @@ def broken_off(host: str, fields: Fields) -> Failed:
         retryable=True,
     )
     return Failed(error, Failure(Reason.TRUNCATED, retryable=True), fields=fields)
+
+
+def fell_silent(host: str, fields: Fields) -> Failed:
+    """An answer that was to be judged and did not come to its end in time."""
+    error = GatewayError(
+        Origin.UPSTREAM,
+        Code.STALLED,
+        f"Upstream response timed out: {host} did not finish its answer. Retry your request.",
+        retryable=True,
+    )
+    return Failed(error, Failure(Reason.STALLED, retryable=True), fields=fields)
 
 
 def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:

@@ -19,10 +19,10 @@ from gateway.observe import logs
 from gateway.observe.records import RequestRecord
 from gateway.policy import clients, peek, redact, routing
 from gateway.relay import body, network, replies, upstream
-from gateway.relay.attempt import Tools, attempt
-from gateway.relay.call import Call, Destination
+from gateway.relay.attempt import Tools
+from gateway.relay.call import Call, Destination, Health
 from gateway.relay.downstream import Downstream
-from gateway.relay.failures import Failed
+from gateway.relay.rescue import see_through
 from gateway.streams.events import Hold, Verdict
 
 if TYPE_CHECKING:
@@ -177,9 +177,7 @@ class Relay:
             raise GatewayError(Origin.GATEWAY, Code.UNREACHABLE, destination.unusable)
         call.hold = _hold(request.headers.get("x-gateway-hold"), provider)
         await self._receive(call)
-        outcome = await attempt(self._tools, call)
-        if isinstance(outcome, Failed):
-            replies.failed(call, outcome)
+        await see_through(self._tools, call, self._destinations)
 
     def _find(self, route: routing.Route) -> Destination:
         if isinstance(route, routing.NoProvider):
@@ -247,17 +245,19 @@ class Relay:
 
 
 def _destination(provider: Provider) -> Destination:
+    health = Health(provider)
     if not provider.base_url:
-        return Destination(provider, None, f'The provider "{provider.name}" has no base_url.')
+        return Destination(
+            provider, None, health, f'The provider "{provider.name}" has no base_url.'
+        )
     try:
         proxy = network.find_proxy(provider.base_url, provider.proxy)
         tls = network.trust(provider.ca_file)
-        return Destination(provider, upstream.Endpoint(provider, proxy, tls))
+        return Destination(provider, upstream.Endpoint(provider, proxy, tls), health)
     except (network.UnusableProxyError, OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        return Destination(
-            provider, None, f'The provider "{provider.name}" cannot be reached: {reason}.'
-        )
+        unusable = f'The provider "{provider.name}" cannot be reached: {reason}.'
+        return Destination(provider, None, health, unusable)
 
 
 def _protocol(provider: Provider, method: str, rest: str) -> StreamProtocol | None:

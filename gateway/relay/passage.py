@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.errors import Code, GatewayError, Origin
+from gateway.errors import Code
 from gateway.observe.records import ErrorBody
 from gateway.policy import headers
-from gateway.policy.retry import Failure, Reason
+from gateway.policy.retry import retry_after, retry_delay
 from gateway.protocols.base import text_of
 from gateway.relay import failures, replies
-from gateway.relay.failures import Answered, Failed, Outcome
+from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
 from gateway.streams.coding import Decoder, is_compressed
 
@@ -30,11 +31,16 @@ _SAMPLE: Final = 64 * 1024
 _JUDGED: Final = 1024 * 1024
 """Bytes of a 200 that are held to see whether it is an answer; a longer one passes."""
 
+_ERROR_SECONDS: Final = 10.0
+"""Seconds for which an HTTP error may be held."""
+
 _MESSAGE: Final = 2000
 """Characters of a provider's message that are told in the gateway's own."""
 
 _TITLE = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _SPACE: Final = b" \t\r\n"
+_BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
+_SILENT: Final = (Code.STALLED, "The provider fell silent in the middle of its answer.")
 
 
 async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
@@ -43,21 +49,25 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     sample = bytearray()
     replies.begin(call, exchange, headers.Body.UNCHANGED)
     data = first + exchange.ready()
-    broke = False
+    fault: tuple[Code, str] | None = None
     try:
         while not content.at_eof():
             _hand_on(call, exchange, data, sample)
             if down.blocked:
                 await down.drain()
-            data = await content.readany()
+            async with asyncio.timeout(_longest_silence(call)):
+                data = await content.readany()
+    except TimeoutError:
+        data, fault = b"", _SILENT
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        data, broke = exchange.ready(), True
+        data, fault = exchange.ready(), _BROKEN_OFF
     _note(call, exchange, data, sample)
-    if broke or exchange.broke:
+    if exchange.broke:
+        fault = _BROKEN_OFF
+    if fault is not None:
         down.send(data)
         down.abort()
-        call.record.error_code = Code.STREAM_TRUNCATED.value
-        call.record.error = "The provider broke off its answer."
+        call.record.error_code, call.record.error = fault[0].value, fault[1]
     else:
         down.end(data)
         if down.blocked:
@@ -65,6 +75,13 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     if exchange.status >= 400:
         _note_error(call, _plain(exchange, bytes(sample)) or b"")
     return Answered()
+
+
+def _longest_silence(call: Call) -> float | None:
+    """Seconds without a byte after which an answer to inference is given up; None for no limit."""
+    if not call.known or call.destination is None or call.destination.observes:
+        return None
+    return call.destination.provider.timeouts.response
 
 
 def _hand_on(call: Call, exchange: Exchange, data: bytes, sample: bytearray) -> None:
@@ -150,50 +167,90 @@ def _title(text: bytes) -> str:
 
 
 def must_be_judged(call: Call, content_type: str) -> bool:
-    """Whether a 200 of this type may be no answer at all to a request for a stream."""
-    if not (call.known and call.facts.stream) or call.destination is None:
+    """Whether a 200 of this type may be no answer at all, or only half of one."""
+    if not call.known or call.destination_observes:
         return False
-    suspicious = content_type in ("application/json", "text/html") or content_type.endswith("+json")
-    return suspicious and not call.destination.observes
+    return content_type in ("application/json", "text/html") or content_type.endswith("+json")
 
 
 async def judge(call: Call, exchange: Exchange) -> Outcome:
-    """Hold a 200 that is no stream until it can be told from an answer, then pass it or fail."""
+    """Hold a 200 that is no stream until it can be told from an answer, then pass it or fail.
+
+    One that is long, or takes long to come, is handed on as far as it has come: some providers send
+    blank lines for minutes before their answer, and clients wait for the first of them.
+    """
     assert call.destination is not None
-    host, limit = call.destination.host, call.destination.provider.timeouts.response
+    host, provider = call.destination.host, call.destination.provider
+    patience, limit = provider.held_keepalive(call.hold.value), provider.timeouts.response
+    held = bytearray()
     try:
-        async with asyncio.timeout(limit):
-            held, whole = await _hold(call, exchange)
+        async with asyncio.timeout(min(patience, limit)):
+            whole = await _hold(call, exchange, held)
     except TimeoutError:
-        message = (
-            f"Upstream response timed out: {host} did not finish its answer. Retry your request."
-        )
-        error = GatewayError(Origin.UPSTREAM, Code.STALLED, message, retryable=True)
-        return Failed(error, Failure(Reason.STALLED, retryable=True), fields=exchange.fields)
+        if patience <= limit:
+            return await relay(call, exchange, bytes(held))
+        return failures.fell_silent(host, exchange.fields)
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
         return failures.broken_off(host, exchange.fields)
     if not whole:
-        return await relay(call, exchange, held)
+        return await relay(call, exchange, bytes(held))
     if exchange.broke:
         return failures.broken_off(host, exchange.fields)
-    plain = _plain(exchange, held)
+    plain = _plain(exchange, bytes(held))
     failed = None if plain is None else _no_answer(call, exchange, plain)
-    return await relay(call, exchange, held) if failed is None else failed
+    return await relay(call, exchange, bytes(held)) if failed is None else failed
 
 
-async def _hold(call: Call, exchange: Exchange) -> tuple[bytes, bool]:
-    """The body, and whether that is all of it."""
-    content = exchange.content
+async def hold_error(call: Call, exchange: Exchange) -> Outcome:
+    """Hold an HTTP error, for another try may make it good; one that is too long or too slow is
+    handed on.
+    """
     held = bytearray()
+    try:
+        async with asyncio.timeout(_ERROR_SECONDS):
+            whole = await _hold(call, exchange, held)
+    except TimeoutError:
+        return await relay(call, exchange, bytes(held))
+    except Exception:  # noqa: BLE001 - however it is told, the transport broke
+        return await relay(call, exchange, bytes(held))
+    if not whole or exchange.broke:
+        return await relay(call, exchange, bytes(held))
+    plain = _plain(exchange, bytes(held)) or b""
+    _note_error(call, plain)
+    wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
+    answer = Held(exchange.status, exchange.reason, exchange.fields, bytes(held))
+    return failures.of_status(
+        answer,
+        exchange.headers,
+        final=exchange.status < 500 and not _can_help(call, plain),
+        retry_after=wait if wait is not None else retry_delay(_details_of(plain)),
+    )
+
+
+def _details_of(plain: bytes) -> Any:
+    """Google's ``details`` of an error; None for any other body."""
+    try:
+        value = lenient.loads(plain)
+    except ValueError:
+        return None
+    if isinstance(value, list):
+        value = value[0] if value else None
+    error = value.get("error") if isinstance(value, dict) else None
+    return error.get("details") if isinstance(error, dict) else None
+
+
+async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
+    """Read the body into ``held``; whether that is all of it."""
+    content = exchange.content
     while not content.at_eof():
         data = await content.readany()
         if data and call.record.first_byte_at is None:
             call.record.first_byte_at = asyncio.get_running_loop().time()
         held += data
         # An array is a stream in Google's other form: its elements must not wait.
-        if len(held) > _JUDGED or held.lstrip(_SPACE)[:1] == b"[":
-            return bytes(held), content.at_eof() and len(held) <= _JUDGED
-    return bytes(held), True
+        if len(held) > _JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
+            return content.at_eof() and len(held) <= _JUDGED
+    return True
 
 
 def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
@@ -214,7 +271,7 @@ def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
         return None
     call.record.upstream_body = kind
     return failures.invalid(
-        f"The provider answered a request for a stream with {what}",
+        f"The provider answered with {what}",
         retryable=retryable,
         fields=exchange.fields,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.downstream import Downstream
-    from gateway.relay.failures import Failed
+    from gateway.relay.failures import Failed, Held
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
 
@@ -58,13 +58,33 @@ def begin(call: Call, exchange: Exchange, body: headers.Body, *, stream: bool = 
 
 def failed(call: Call, failure: Failed) -> None:
     """Tell the client that the last try failed, in the provider's own words where there are any."""
-    error, provider_error = failure.error, failure.provider_error
+    error, provider_error, held = failure.error, failure.provider_error, failure.held
+    if held is not None:
+        _pass_on(call, held)
+        return
     if provider_error is None:
         refuse(call, error, failure.fields)
         return
     body = provider_error_body(dialect(call), provider_error)
     _note(call, error, provider_error.code or provider_error.type)
     _send(call, provider_error.status, body, _fields(call, failure.fields))
+
+
+def _pass_on(call: Call, held: Held) -> None:
+    """The provider's own error, as it came."""
+    assert call.destination is not None
+    record = call.record
+    record.status = held.status
+    record.bytes_down += len(held.body)
+    fields = headers.to_client(
+        held.fields,
+        body=headers.Body.UNCHANGED,
+        request_id=record.request_id,
+        provider=call.destination.provider.name,
+        attempts=record.attempts,
+    )
+    call.downstream.start(held.status, held.reason, fields)
+    call.downstream.end(held.body)
 
 
 def refuse(call: Call, error: GatewayError, fields: Fields = ()) -> None:

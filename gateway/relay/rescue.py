@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.errors import Code, GatewayError, Origin
 from gateway.observe import logs
+from gateway.policy.clients import retry_count
 from gateway.policy.retry import Again, Failure, Reason, Stop, Story, decide
 from gateway.relay import fallback, replies
 from gateway.relay.attempt import attempt
@@ -81,6 +82,16 @@ async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | No
         await asyncio.sleep(answer.delay)
 
 
+def _go_elsewhere(tools: Tools, call: Call, waiting: list[Destination]) -> bool:
+    """Turn to the next provider that can take the request, if there is one."""
+    while waiting:
+        other = waiting.pop(0)
+        if fallback.redirect(call, other):
+            tools.metrics.retire(call.record)
+            return True
+    return False
+
+
 def _story(call: Call) -> Story:
     """What the request allows: how often, and whether at all."""
     provider = call.destination.provider if call.destination is not None else None
@@ -88,7 +99,7 @@ def _story(call: Call) -> Story:
     allowed = provider.retry.max_retries
     if call.asks_no_retry or provider.mode == "observe":
         allowed = 0
-    elif call.client_retries > 0:
+    elif retry_count(call.request.headers) > 0:
         # The client's own retries multiply ours.
         allowed = min(1, allowed)
     # A background answer goes on at the provider although its request has failed.

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.config import load, schema
-from gateway.config.model import Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Circuit, Exec, Log, Provider, Retry, Server, Timeouts
 from gateway.config.presets import PRESETS
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_text(encoding="utf-8")
@@ -50,6 +50,7 @@ def test_the_file_loads_with_every_key_in_it_set() -> None:
         ("log", schema.LOG, Log()),
         ("providers.openai.timeouts", schema.TIMEOUTS, Timeouts()),
         ("providers.openai.retry", schema.RETRY, Retry()),
+        ("providers.openai.circuit", schema.CIRCUIT, Circuit()),
         ("exec", schema.EXEC, Exec()),
         ("providers.openai", schema.PROVIDER, OPENAI),
     ],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway import protocols
-from gateway.config.model import Config, Provider, Server, Timeouts
+from gateway.config.model import Config, Provider, Retry, Server, Timeouts
 from gateway.observe import logs
 from gateway.observe.live import Live
 from gateway.observe.metrics import Metrics
@@ -65,7 +65,10 @@ StartGateway = Callable[..., Any]
 
 @pytest.fixture
 async def start_gateway() -> AsyncIterator[StartGateway]:
-    """Starts a gateway in front of a port: ``await start_gateway(port, **provider_keys)``."""
+    """Starts a gateway in front of a port: ``await start_gateway(port, **provider_keys)``.
+
+    It makes one try only, unless ``retry`` is given; ``others`` are further providers.
+    """
     async with AsyncExitStack() as stack:
 
         async def start(
@@ -74,6 +77,8 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
             server: Server | None = None,
             timeouts: Timeouts | None = None,
             unavailable: dict[str, str] | None = None,
+            retry: Retry | None = None,
+            others: dict[str, Provider] | None = None,
             pages: Any = None,
             **keys: Any,
         ) -> Gateway:
@@ -81,16 +86,20 @@ async def start_gateway() -> AsyncIterator[StartGateway]:
             logs.configure("debug", "json", log)
             server = server or Server()
             keys = {"base_url": f"http://127.0.0.1:{upstream}", "proxy": "none"} | keys
-            provider = Provider(name="up", timeouts=timeouts or Timeouts(), **keys)
+            provider = Provider(
+                name="up",
+                timeouts=timeouts or Timeouts(),
+                retry=retry or Retry(max_retries=0),
+                **keys,
+            )
+            providers = {"up": provider} | (others or {})
             loop = asyncio.get_running_loop()
             live = Live()
             metrics = KeptRecords(
-                live, providers=["up"], protocols=protocols.NAMES, version="0", now=loop.time
+                live, providers=providers, protocols=protocols.NAMES, version="0", now=loop.time
             )
             metrics.kept, metrics.ended = [], asyncio.Event()
-            config = Config(
-                server=server, providers={"up": provider}, unavailable=unavailable or {}
-            )
+            config = Config(server=server, providers=providers, unavailable=unavailable or {})
             relay = Relay(config, metrics, pages=pages)
             factory = RelayServer(relay.handle, max_header=server.max_header)
             listener = await loop.create_server(factory, "127.0.0.1", 0)

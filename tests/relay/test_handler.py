@@ -193,7 +193,7 @@ async def test_a_fault_of_the_gateway_is_a_500_without_its_traceback(
     async def fail(*_: object) -> None:
         raise ZeroDivisionError("secret=sk-SECRETSECRET0123456789")
 
-    monkeypatch.setattr(handler_module, "attempt", fail)
+    monkeypatch.setattr(handler_module, "see_through", fail)
     gateway = await start_gateway(1)
     answer = await ask(gateway.port)
     assert answer.status == 500

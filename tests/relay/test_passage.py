@@ -347,14 +347,12 @@ async def test_a_200_beyond_the_bound_passes(start_gateway: StartGateway) -> Non
 @pytest.mark.parametrize(
     ("raw", "keys"),
     [
-        (request(CHAT, b'{"stream":false}'), {}),
-        (request(CHAT, b"{}"), {}),
         (request("/up/v1/other", b'{"stream":true}'), {}),
         (request(CHAT), {"mode": "observe"}),
     ],
-    ids=["not-streaming", "unknown", "no-protocol", "observe"],
+    ids=["no-protocol", "observe"],
 )
-async def test_only_an_answer_to_a_request_for_a_stream_is_judged(
+async def test_only_an_answer_to_inference_is_judged(
     start_gateway: StartGateway, raw: bytes, keys: dict[str, str]
 ) -> None:
     body = b'{"error":{"message":"as it is"}}'

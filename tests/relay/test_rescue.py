@@ -1,0 +1,396 @@
+"""Requests that are saved by another try, at the same provider or another; and those that are not.
+
+Each failure is made on a real socket; what the client sees, how often the provider was asked, and
+what was counted is checked together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.config.credentials import Secret
+from gateway.config.model import Circuit, Provider, Retry, Timeouts
+from tests.relay.fake_upstream import (
+    FIN,
+    HOLD,
+    LAST_CHUNK,
+    RST,
+    SSE,
+    FakeUpstream,
+    Step,
+    chunk,
+    head,
+    json_answer,
+)
+from tests.relay.raw_client import RawClient, ask, request
+from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+
+if TYPE_CHECKING:
+    from tests.relay.conftest import Gateway, StartGateway
+
+FAST = Retry(max_retries=3, backoff_initial=0.001, backoff_max=0.002, budget=100.0)
+GOOD: list[Step] = [SSE, chunk(WHOLE), LAST_CHUNK]
+OVERLOADED = event({"error": {"message": "Overloaded", "type": "overloaded_error"}})
+INVALID = event({"error": {"message": "no such tool", "type": "invalid_request_error"}})
+CHAT = "/up/v1/chat/completions"
+JSON = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+PLAIN = request(CHAT, b'{"model":"m"}')
+
+
+def counted(gateway: Gateway, metric: str) -> dict[tuple[str, ...], float]:
+    return dict(gateway.metrics.snapshot().numbers.get(metric, {}))
+
+
+BEFORE_CONTENT: dict[str, list[Step]] = {
+    "bare end": [SSE, chunk(ROLE), LAST_CHUNK],
+    "empty": [SSE, LAST_CHUNK],
+    "torn": [SSE, chunk(ROLE[:-9]), LAST_CHUNK],
+    "missing last chunk": [SSE, chunk(ROLE), FIN],
+    "reset": [SSE, chunk(ROLE), RST],
+    "only [DONE]": [SSE, chunk(DONE), LAST_CHUNK],
+    "keepalives only": [SSE, chunk(b": ping\n\n"), LAST_CHUNK],
+    "overloaded": [SSE, chunk(OVERLOADED), LAST_CHUNK],
+    "status 500": [json_answer(b'{"error":{"message":"x"}}', status="500 Oops")],
+    "status 529": [json_answer(b'{"error":{"message":"x"}}', status="529 Overloaded")],
+    "status 429": [json_answer(b'{"error":{"message":"slow down"}}', status="429 Slow Down")],
+    "HTML in a 200": [
+        head("200 OK", "Content-Type: text/html", "Content-Length: 13"),
+        b"<html>x</html",
+    ],
+    "error object in a 200": [json_answer(b'{"error":{"message":"worker crashed","code":502}}')],
+    "broken JSON in a 200": [json_answer(b'{"choices": [')],
+    "short JSON": [
+        head("200 OK", "Content-Type: application/json", "Content-Length: 99"),
+        b"{",
+        FIN,
+    ],
+    "no HTTP": [b"what?\r\n\r\n", FIN],
+}
+
+
+@pytest.mark.parametrize("script", BEFORE_CONTENT.values(), ids=BEFORE_CONTENT)
+async def test_what_fails_before_content_is_rescued_unseen(
+    start_gateway: StartGateway, script: list[Step]
+) -> None:
+    async with FakeUpstream(script, GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.clean, answer.body) == (200, True, WHOLE)
+        assert answer.values("x-gateway-attempts") == [b"2"]
+        assert len(upstream.requests) == 2
+        assert upstream.requests[0].body == upstream.requests[1].body
+        record = await gateway.record()
+        assert record.rescued
+        assert record.error is None
+        assert sum(counted(gateway, "gateway_rescued_total").values()) == 1
+        assert sum(counted(gateway, "gateway_retries_total").values()) == 1
+
+
+FINAL: dict[str, tuple[list[Step], int]] = {
+    "invalid request": ([json_answer(b'{"error":{}}', status="400 Bad")], 400),
+    "authentication": ([json_answer(b'{"error":{}}', status="401 Who")], 401),
+    "too large": ([json_answer(b"", status="413 Big")], 413),
+    "quota as 429": (
+        [json_answer(b'{"error":{"code":"insufficient_quota"}}', status="429 Pay")],
+        429,
+    ),
+    "the provider says no": (
+        [json_answer(b"{}", "x-should-retry: false", status="503 No")],
+        503,
+    ),
+    "asked to wait too long": (
+        [json_answer(b"{}", "Retry-After: 3600", status="429 Later")],
+        429,
+    ),
+    "an invalid request in-band": ([SSE, chunk(ROLE + INVALID), LAST_CHUNK], 400),
+}
+
+
+@pytest.mark.parametrize(("script", "status"), FINAL.values(), ids=FINAL)
+async def test_what_cannot_become_right_is_asked_once(
+    start_gateway: StartGateway, script: list[Step], status: int
+) -> None:
+    async with FakeUpstream(script, GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.status == status
+        assert len(upstream.requests) == 1
+        assert counted(gateway, "gateway_retries_total") == {}
+
+
+async def test_an_error_that_stays_reaches_the_client_as_it_came(
+    start_gateway: StartGateway,
+) -> None:
+    body = b'{"error": {"message":"still broken", "n": 1.0}}'
+    script = [json_answer(body, "retry-after-ms: 1", "X-Its-Own: 1", status="503 Still Broken")]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (503, body)
+        assert answer.head.startswith(b"HTTP/1.1 503 Still Broken\r\n")
+        assert answer.values("X-Its-Own") == [b"1"]
+        assert answer.values("x-gateway-attempts") == [b"4"]
+        assert len(upstream.requests) == 4
+
+
+async def test_nothing_is_tried_again_once_content_was_handed_on(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream([SSE, chunk(ROLE + text("Hel")), FIN], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.body.startswith(ROLE + text("Hel"))
+        assert last_error(answer.body)["code"] == "upstream_stream_truncated"
+        assert len(upstream.requests) == 1
+
+
+async def test_with_hold_finish_a_cut_after_content_is_rescued_once(
+    start_gateway: StartGateway,
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}})
+    cut: list[Step] = [SSE, chunk(ROLE + text("Hel") + usage), LAST_CHUNK]
+    async with FakeUpstream(cut, GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold="finish")
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (200, WHOLE)
+        assert counted(gateway, "gateway_discarded_tokens_total") == {("up",): 7.0}
+        assert (await gateway.record()).tokens_discarded == 7
+    async with FakeUpstream(cut, cut, GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold="finish")
+        answer = await ask(gateway.port)
+        assert answer.status == 502
+        assert len(upstream.requests) == 2
+
+
+async def test_a_stall_before_content_is_rescued(start_gateway: StartGateway) -> None:
+    timeouts = Timeouts(first_event=0.1, silent_phase=0.1)
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD], [SSE, HOLD], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, timeouts=timeouts)
+        answer = await ask(gateway.port)
+        assert answer.body == WHOLE
+        assert counted(gateway, "gateway_retries_total") == {("up", "stalled"): 2.0}
+        for seen in upstream.requests[:2]:
+            async with asyncio.timeout(1):
+                await seen.closed.wait()
+
+
+async def test_a_connect_failure_is_tried_again_on_any_path(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(1, retry=FAST)
+    answer = await ask(gateway.port, request("/up/v1/files", None, method="GET"))
+    assert answer.status == 502
+    assert answer.values("x-gateway-attempts") == [b"4"]
+
+
+@pytest.mark.parametrize(("ambiguous", "asked"), [(0, 1), (1, 2), (2, 3)])
+async def test_what_may_have_been_billed_is_sent_as_often_as_is_allowed(
+    start_gateway: StartGateway, ambiguous: int, asked: int
+) -> None:
+    retry = Retry(max_retries=5, backoff_initial=0.001, budget=100.0, ambiguous=ambiguous)
+    async with FakeUpstream([FIN]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        answer = await ask(gateway.port, PLAIN)
+        assert answer.status == 502
+        assert b"may have been processed" in answer.body
+        assert len(upstream.requests) == asked
+
+
+async def test_a_request_of_no_protocol_is_never_sent_twice(start_gateway: StartGateway) -> None:
+    for script in ([FIN], [json_answer(b"{}", status="503 No")]):
+        async with FakeUpstream(script, [json_answer(b"{}")]) as upstream:
+            gateway = await start_gateway(upstream.port, retry=FAST)
+            answer = await ask(gateway.port, request("/up/v1/files", b"{}"))
+            assert answer.status in (502, 503)
+            assert len(upstream.requests) == 1
+
+
+async def test_a_background_answer_is_never_asked_for_twice(start_gateway: StartGateway) -> None:
+    body = b'{"model":"m","stream":true,"background":true}'
+    async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, request("/up/v1/responses", body))
+        assert answer.status == 502
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [("x-gateway-no-retry: 1", 1), ("x-stainless-retry-count: 1", 2), ("x-other: 1", 4)],
+)
+async def test_what_the_client_says_bounds_the_tries(
+    start_gateway: StartGateway, field: str, asked: int
+) -> None:
+    async with FakeUpstream([SSE, LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, request(CHAT, b'{"stream":true}', field))
+        assert len(upstream.requests) == asked
+
+
+async def test_an_observed_provider_is_asked_once(start_gateway: StartGateway) -> None:
+    async with FakeUpstream([json_answer(b"{}", status="503 No")], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, mode="observe")
+        assert (await ask(gateway.port)).status == 503
+        assert len(upstream.requests) == 1
+
+
+async def test_a_client_that_leaves_during_the_wait_ends_the_tries(
+    start_gateway: StartGateway,
+) -> None:
+    retry = Retry(backoff_initial=30.0, backoff_max=30.0)
+    async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            async with asyncio.timeout(5):
+                await upstream.wait_for(1)
+            # The answer's end is on its way; what follows is the wait.
+            await asyncio.sleep(0.05)
+            client.close()
+            record = await gateway.record()
+        assert record.status == 499
+        assert len(upstream.requests) == 1
+        assert len(gateway.live) == 0
+
+
+async def test_a_24_megabyte_body_is_sent_again_byte_for_byte(start_gateway: StartGateway) -> None:
+    body = b'{"stream":true,"x":"' + b"a" * (24 << 20) + b'"}'
+    async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, request(CHAT, body))
+        assert answer.body == WHOLE
+        assert [seen.body == body for seen in upstream.requests] == [True, True]
+
+
+async def test_the_retry_budget_bounds_what_a_dead_provider_sees(
+    start_gateway: StartGateway,
+) -> None:
+    retry = Retry(backoff_initial=0.001, backoff_max=0.001, budget=0.2, budget_floor=4)
+    async with FakeUpstream([SSE, LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        answers = [await ask(gateway.port) for _ in range(40)]
+        assert {answer.status for answer in answers} == {502}
+        # A fifth of forty requests.
+        assert len(upstream.requests) == 40 + 8
+        assert counted(gateway, "gateway_retry_budget_exhausted_total")[("up",)] >= 30
+
+
+# Elsewhere.
+
+
+def backup(port: int, **keys: object) -> Provider:
+    return Provider(
+        name="backup",
+        base_url=f"http://127.0.0.1:{port}",
+        proxy="none",
+        api_key=Secret("env:BACKUP", "sk-backup"),
+        retry=Retry(max_retries=0),
+        **keys,  # type: ignore[arg-type]
+    )
+
+
+async def test_after_the_last_retry_the_fallback_is_asked_with_its_own_key(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port,
+            retry=FAST,
+            fallback=("backup",),
+            others={"backup": backup(second.port, model_map={"m": "m-eu"})},
+        )
+        answer = await ask(
+            gateway.port,
+            request(CHAT, b'{"model":"m","stream":true}', "Authorization: Bearer sk-client"),
+        )
+        assert (answer.status, answer.body) == (200, WHOLE)
+        assert answer.values("x-gateway-provider") == [b"backup"]
+        assert len(first.requests) == 4
+        (seen,) = second.requests
+        assert seen.values("Authorization") == [b"Bearer sk-backup"]
+        assert json.loads(seen.body) == {"model": "m-eu", "stream": True}
+        assert sum(counted(gateway, "gateway_rescued_total").values()) == 1
+
+
+async def test_a_final_error_does_not_go_elsewhere(start_gateway: StartGateway) -> None:
+    script = [json_answer(b"{}", status="400 Bad")]
+    async with FakeUpstream(script) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port, retry=FAST, fallback=("backup",), others={"backup": backup(second.port)}
+        )
+        assert (await ask(gateway.port)).status == 400
+        assert second.requests == []
+
+
+# The circuit.
+
+
+async def test_an_unreachable_provider_is_not_asked_for_a_while(
+    start_gateway: StartGateway,
+) -> None:
+    gateway = await start_gateway(
+        1, retry=Retry(max_retries=0), circuit=Circuit(failures=2, open_for=30.0)
+    )
+    codes = [(await ask(gateway.port)).values("x-gateway-error")[0] for _ in range(4)]
+    assert codes == [b"upstream_unreachable"] * 2 + [b"upstream_unavailable"] * 2
+    answer = await ask(gateway.port)
+    assert answer.status == 503
+    assert 1 <= int(answer.values("Retry-After")[0]) <= 30
+
+
+async def test_an_open_circuit_goes_straight_to_the_fallback(start_gateway: StartGateway) -> None:
+    async with FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            1,
+            retry=Retry(max_retries=0),
+            circuit=Circuit(failures=1, open_for=30.0),
+            fallback=("backup",),
+            others={"backup": backup(second.port)},
+        )
+        for _ in range(3):
+            assert (await ask(gateway.port)).body == WHOLE
+        attempts = counted(gateway, "gateway_attempts_total")
+        assert attempts[("up", "connect")] == 1
+        assert attempts[("backup", "answered")] == 3
+
+
+async def test_server_errors_open_no_circuit_without_a_fallback(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream([json_answer(b"{}", status="500 Oops")]) as upstream:
+        gateway = await start_gateway(
+            upstream.port, retry=Retry(max_retries=0), circuit=Circuit(failures=1, open_for=30.0)
+        )
+        assert [(await ask(gateway.port)).status for _ in range(4)] == [500] * 4
+
+
+async def test_one_overloaded_model_does_not_stop_the_others(start_gateway: StartGateway) -> None:
+    bad = [json_answer(b"{}", status="500 Oops")]
+    async with FakeUpstream(bad, bad, GOOD) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port,
+            retry=Retry(max_retries=0),
+            circuit=Circuit(failures=2, open_for=30.0),
+            fallback=("backup",),
+            others={"backup": backup(second.port)},
+        )
+        for model in (b"big", b"big", b"big", b"small"):
+            body = b'{"model":"%b","stream":true}' % model
+            assert (await ask(gateway.port, request(CHAT, body))).body == WHOLE
+        asked = [json.loads(seen.body)["model"] for seen in first.requests]
+        assert asked == ["big", "big", "small"]
+
+
+async def test_a_finish_frame_in_the_last_try_is_no_rescue_of_a_failure(
+    start_gateway: StartGateway,
+) -> None:
+    """A retried request that fails in the end is not counted as saved."""
+    cut: list[Step] = [SSE, chunk(ROLE + text("a")), LAST_CHUNK]
+    async with FakeUpstream([SSE, LAST_CHUNK], cut) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert FINISH not in answer.body
+        assert not (await gateway.record()).rescued
+        assert counted(gateway, "gateway_rescued_total") == {}
