@@ -61,7 +61,6 @@ class _Plain(msgspec.Struct, gc=False):
     choices: tuple[_PlainChoice] | None = None
     error: msgspec.Raw | None = None
     x_groq: msgspec.Raw | None = None
-    object: str = ""
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -128,6 +127,11 @@ _plain = msgspec.json.Decoder(_Plain)
 _full = msgspec.json.Decoder(_Chunk)
 
 
+# Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
+_CONTENT = Kind.CONTENT
+_BEFORE, _TEXT, _REASONING = Phase.BEFORE_CONTENT, Phase.IN_TEXT, Phase.IN_REASONING
+
+
 class Reader(BaseReader):
     """Reads chat chunks; also those of the legacy Completions endpoint, whose choices carry
     ``text``."""
@@ -146,7 +150,7 @@ class Reader(BaseReader):
     def read(self, name: bytes, data: bytes) -> Kind:
         """Take one chunk."""
         facts = self.facts
-        if facts.phase is not Phase.BEFORE_CONTENT and not name and not facts.finished:
+        if facts.phase is not _BEFORE and not name and not facts.finished:
             quick = self._read_plain(data)
             if quick is not None:
                 return quick
@@ -184,13 +188,13 @@ class Reader(BaseReader):
         ):
             return None
         if delta.content:
-            self.facts.phase = Phase.IN_TEXT
+            self.facts.phase = _TEXT
         elif delta.reasoning_content or delta.reasoning:
-            self.facts.phase = Phase.IN_REASONING
+            self.facts.phase = _REASONING
         else:
             return None
         self.facts.waiting = False
-        return Kind.CONTENT
+        return _CONTENT
 
     def _read_choices(self, chunk: _Chunk, choices: list[_Choice]) -> Kind:
         content = finish = False
@@ -217,7 +221,7 @@ class Reader(BaseReader):
             )
             return Kind.ERROR
         if content:
-            return Kind.CONTENT
+            return _CONTENT
         if finish:
             return Kind.FINISH
         return Kind.STATE if state or self.facts.finished else Kind.HEARTBEAT
@@ -227,14 +231,14 @@ class Reader(BaseReader):
         delta = choice.delta or choice.message
         phase: Phase | None = None
         if choice.text:
-            phase = Phase.IN_TEXT
+            phase = _TEXT
         elif delta is not None:
             if _calls(delta.tool_calls) or _calls([{"function": delta.function_call}]):
                 phase = Phase.IN_TOOL_CALL
             elif delta.content or delta.refusal or delta.audio:
-                phase = Phase.IN_TEXT
+                phase = _TEXT
             elif delta.reasoning_content or delta.reasoning or delta.reasoning_details:
-                phase = Phase.IN_REASONING
+                phase = _REASONING
         if phase is None:
             return False
         # Some servers write a tool call's arguments in one piece, at its end.
@@ -271,11 +275,11 @@ class Reader(BaseReader):
             facts.phase = Phase.AFTER_FINISH
             facts.usage.input = chunk.tokens_evaluated
             facts.usage.output = chunk.tokens_predicted
-            return Kind.CONTENT if chunk.content else Kind.FINISH
+            return _CONTENT if chunk.content else Kind.FINISH
         if chunk.stop is False:
             if chunk.content:
-                facts.phase = Phase.IN_TEXT
-                return Kind.CONTENT
+                facts.phase = _TEXT
+                return _CONTENT
             return Kind.HEARTBEAT
         if chunk.type in ("ping", "keepalive"):
             return Kind.HEARTBEAT

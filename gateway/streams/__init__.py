@@ -7,6 +7,8 @@
 - ``lenient`` JSON that strict parsers reject but clients read
 - ``tally``   what is counted and timed of one stream
 - ``faults``  what a client is told when a stream does not end as it should
+- ``hold``    what has come and may not be handed on yet
+- ``evidence`` from what was seen to the verdict
 - ``settings`` what configuration and request say about one stream
 - ``limits``  how long each kind of silence may last
 - ``stream``  the one object that turns received bytes into bytes to send, and knows verdict and

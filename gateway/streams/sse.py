@@ -31,6 +31,10 @@ class _Mode(Enum):
         self.blank = blank
 
 
+# Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
+_LF, _CRLF, _SCAN = _Mode
+
+
 class SseFramer:
     """Cuts a stream into blocks: an event with its blank line, a comment line, or blank lines.
 
@@ -54,7 +58,7 @@ class SseFramer:
         self.opaque_head = False
         self.opaque_tail = False
         self.oversized = 0
-        self._mode = _Mode.LF
+        self._mode = _LF
         self._first = True
         self._parts: list[bytes] = []
         self._size = 0
@@ -84,13 +88,37 @@ class SseFramer:
         """The line end that the stream used last, to write what fits it."""
         return self._mode.line_end or self._line_end
 
+    def missing_blank(self, tail: bytes) -> bytes:
+        """What turns a last event without its blank line into a whole one."""
+        if tail.endswith(b"\n"):
+            return self.line_end
+        return b"\r" if tail.endswith(b"\r") else self.line_end * 2
+
+    def only_block(self, chunk: bytes) -> bytes | None:
+        """The one block that the chunk consists of, so that it may be handed on as it is; the chunk
+        then counts as taken. None if there is more to it than that: it has to be fed."""
+        if self._parts or self.skipping or self._mode is _SCAN:
+            return None
+        if self._mode is _LF:
+            end = chunk.find(b"\n\n")
+            if end >= 0 and end == len(chunk) - 2 and b"\r" not in chunk:
+                return chunk[:end]
+            return None
+        end = chunk.find(b"\r\n\r\n")
+        if end >= 0 and end == len(chunk) - 4:
+            # Counting single bytes is much cheaper than counting pairs.
+            ends = chunk.count(b"\n")
+            if ends == chunk.count(b"\r") and (ends == 2 or ends == chunk.count(b"\r\n")):
+                return chunk[:end]
+        return None
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes (at least one); return the blocks that are whole now."""
         self.opaque_head, self.opaque_tail = self.skipping, False
-        if self._mode is not _Mode.SCAN and (self._mode is _Mode.CRLF or b"\r" in chunk):
+        if self._mode is not _SCAN and (self._mode is _CRLF or b"\r" in chunk):
             self._settle(chunk)
         mode = self._mode
-        if mode is _Mode.SCAN:
+        if mode is _SCAN:
             self.separator = b""
             blocks = self._scan(chunk)
         else:
@@ -111,8 +139,8 @@ class SseFramer:
         pairs = chunk.count(b"\r\n")
         uniform = pairs == chunk.count(b"\r") == chunk.count(b"\n")
         unbroken = self._first and not any(b"\n" in part for part in self._parts)
-        if uniform and (self._mode is _Mode.CRLF or unbroken):
-            self._mode = _Mode.CRLF
+        if uniform and (self._mode is _CRLF or unbroken):
+            self._mode = _CRLF
         else:
             self._start_scanning()
 
@@ -120,7 +148,7 @@ class SseFramer:
         """Bring the scanner to where the splitter is. No block can end here: those are out
         already."""
         self._line_end = self._mode.line_end
-        self._mode = _Mode.SCAN
+        self._mode = _SCAN
         parts, self._parts, self._size = self._parts, [], 0
         for part in parts:
             blocks = self._scan(part)
@@ -217,7 +245,7 @@ class SseFramer:
 
     def _overflow(self, blocks: list[bytes]) -> list[bytes]:
         """Let the bytes of an event that is too long pass, and remember that we are inside it."""
-        if self._mode is not _Mode.SCAN:
+        if self._mode is not _SCAN:
             blocks = [block + self.separator for block in blocks]
             self.separator = b""
             self._start_scanning()
@@ -235,6 +263,10 @@ def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:
     """
     if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
         return b"", block[6:], True
+    if block.startswith(b"event: ") and b"\r" not in block:
+        end = block.find(b"\n")
+        if block.startswith(b"data: ", end + 1) and block.find(b"\n", end + 1) < 0:
+            return block[7:end], block[end + 7 :], True
     if block.startswith(BOM):
         block = block[3:]
     if b"\r" in block:

@@ -22,29 +22,37 @@ from typing import TYPE_CHECKING
 
 from gateway.streams import faults, lenient
 from gateway.streams.events import CUT_VERDICTS, Fault, Hold, Kind, Phase, Reader, Verdict
+from gateway.streams.evidence import Evidence, judge
+from gateway.streams.hold import HoldBack
 from gateway.streams.limits import TRAILER
 from gateway.streams.sse import SseFramer, parse_block
 from gateway.streams.tally import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.streams.coding import Decoder
     from gateway.streams.settings import Settings
+
+
+# Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
+_CONTENT, _HEARTBEAT, _OPAQUE = Kind.CONTENT, Kind.HEARTBEAT, Kind.OPAQUE
+_ERROR, _STATE = Kind.ERROR, Kind.STATE
 
 
 class Stream(Tally):
     """One upstream answer that is a stream. Plain attributes are for reading; only the methods
     change them.
 
-    ``committed``: bytes were handed on, or must be as soon as there are any. ``closed``: the
-    client's answer ends here, cleanly, or by a broken connection if ``must_abort``. ``cut``: it
-    ended without its finish. ``lingered``: it ended although the upstream had not. ``repaired``:
-    its last event was given its blank line.
+    ``closed``: the client's answer ends here, cleanly, or by a broken connection if ``must_abort``.
+    ``cut``: it ended without its finish. ``lingered``: it ended although the upstream had not.
+    ``repaired``: its last event was given its blank line.
     """
 
     __slots__ = (
-        "_decoder", "_done", "_ended_at", "_framer", "_held", "_held_size", "_hold_until",
-        "_passive", "_reader", "_settings", "_started", "_torn", "closed", "committed", "cut",
-        "deadline", "lingered", "must_abort", "protocol", "repaired", "verdict",
+        "_decoder", "_done", "_ended_at", "_flowing", "_framer", "_hold", "_passive", "_reader",
+        "_settings", "_started", "_torn", "closed", "cut", "deadline", "lingered", "must_abort",
+        "protocol", "repaired", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -62,21 +70,30 @@ class Stream(Tally):
         self.protocol = protocol
         self.verdict: Verdict | None = None
         self._passive = settings.observe or decoder is not None
-        self.committed = self._passive or not settings.known
         self.closed = self.must_abort = self.cut = self.lingered = self.repaired = False
         self._reader = reader
         self._settings = settings
         self._framer = SseFramer(settings.max_event)
         self._decoder = decoder
-        self._held: list[bytes] = []
-        self._held_size = 0
-        self._hold_until = None if settings.hold_max is None else now + settings.hold_max
+        until = None if settings.hold_max is None else now + settings.hold_max
+        at_once = self._passive or not settings.known
+        self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=at_once)
         self._started = now
         self._ended_at: float | None = None
-        self._done = self._torn = False
+        self._done = self._torn = self._flowing = False
         self.deadline: float | None = self._next_deadline()
 
     # What the relay, the metrics and the log read.
+
+    @property
+    def committed(self) -> bool:
+        """Whether bytes were handed on, or must be as soon as there are any."""
+        return self._hold.released
+
+    @property
+    def withheld(self) -> bytes:
+        """All that came of a stream that failed before the commit, its own error last; once."""
+        return self._hold.take()
 
     @property
     def at_boundary(self) -> bool:
@@ -102,10 +119,15 @@ class Stream(Tally):
         if self._passive:
             plain = chunk if self._decoder is None else self._decoder.feed(chunk)
             if plain:
-                self._take(self._framer.feed(plain), now)
+                self._take(self._framer.feed(plain), now, self._framer.separator)
             return chunk
+        if self._flowing:
+            # Nearly every read of a stream is one event of content.
+            block = self._framer.only_block(chunk)
+            if block is not None:
+                return self._take_one(chunk, block, now)
         blocks = self._framer.feed(chunk)
-        return self._take(blocks, now) if blocks else b""
+        return self._take(blocks, now, self._framer.separator) if blocks else b""
 
     def receive_eof(self, now: float) -> bytes:
         """The upstream ended its answer in good order; return the last bytes to hand on."""
@@ -124,8 +146,8 @@ class Stream(Tally):
         if self._ended:
             self.lingered = True
             return self._end(now, broke=False)
-        if self._hold_until is not None and not self.committed and now >= self._hold_until:
-            self.committed = True
+        if self._hold.expired(now):
+            self._hold.released = True
             return self._hand_on(b"")
         verdict = Verdict.STALLED_FIRST if self.first_event_at is None else Verdict.STALLED
         frames = self._fail(verdict, faults.stalled(now - (self.last_progress_at or self._started)))
@@ -153,67 +175,99 @@ class Stream(Tally):
         self._shift(seconds)
         if self._ended_at is not None:
             self._ended_at += seconds
-        if self._hold_until is not None:
-            self._hold_until += seconds
+        if self._hold.until is not None:
+            self._hold.until += seconds
         if not self.closed:
             self.deadline = self._next_deadline()
 
     # Whole blocks.
 
-    def _take(self, blocks: list[bytes], now: float) -> bytes:
-        """Read whole blocks in order; return them with whatever belongs between them."""
-        framer, separator = self._framer, self._framer.separator
+    def _take_one(self, chunk: bytes, block: bytes, now: float) -> bytes:
+        """Take a chunk that is one block of a stream that is committed and has not ended."""
+        kind = self._read(block)
+        if kind is not _CONTENT:
+            return self._take([block], now, chunk[len(block) :], [kind])
+        self.content_events += 1
+        self._note_progress(now)
+        self.deadline = self._next_deadline()
+        return chunk
+
+    def _take(
+        self, blocks: list[bytes], now: float, separator: bytes, kinds: Sequence[Kind | None] = ()
+    ) -> bytes:
+        """Read whole blocks in order; return them with whatever belongs between them. ``kinds`` are
+        given for blocks that have been read."""
+        framer = self._framer
         last = len(blocks) - 1
         out: list[bytes] = []
         start = 0
         progressed = False
+        kind: Kind | None
         for index, block in enumerate(blocks):
-            if (index == 0 and framer.opaque_head) or (index == last and framer.opaque_tail):
-                kind: Kind | None = Kind.OPAQUE
+            if kinds:
+                kind = kinds[index]
+            elif (index == 0 and framer.opaque_head) or (index == last and framer.opaque_tail):
+                kind = _OPAQUE
             else:
                 kind = self._read(block)
-            if kind is Kind.CONTENT:
+            if kind is _CONTENT:
                 progressed = True
                 self.content_events += 1
                 if self.first_content_at is None:
                     self.first_content_at = now
-                    self._release_at(Hold.FIRST_CONTENT)
-            elif kind is Kind.HEARTBEAT:
+                    self._hold.reached(Hold.FIRST_CONTENT)
+            elif kind is _HEARTBEAT:
                 self._note_heartbeat(now)
             else:
                 progressed = True
                 before, after = self._weigh(kind)
-                if before or after or self.closed:
-                    out += [part + separator for part in blocks[start:index]]
-                    start = index + 1
-                    out += [after] if self.closed else [before, block, separator, after]
                 if self.closed:
-                    start = last + 1
-                    break
+                    self._note_progress(now)
+                    whole = b"".join((*out, *(part + separator for part in blocks[start:index])))
+                    return self._stop(whole, block + separator, after)
+                if before or after:
+                    out += [part + separator for part in blocks[start:index]]
+                    out += [before, block, separator, after]
+                    start = index + 1
         if progressed:
             self._note_progress(now)
         if self._ended and (progressed or self._ended_at is None):
             self._ended_at = now
         if start <= last:
             out += (separator.join(blocks[start:] if start else blocks), separator)
-        return self._hand_on(b"".join(out))
+        whole = self._hand_on(b"".join(out))
+        content = self.first_content_at is not None
+        self._flowing = content and self.committed and self._ended_at is None and not self._passive
+        return whole
+
+    def _stop(self, before: bytes, block: bytes, last: bytes) -> bytes:
+        """The stream ends at a block that is not handed on: its last bytes."""
+        if self.committed:
+            return self._hand_on(before) + last
+        if self.facts.error is not None:
+            reader = self._reader
+            block += reader.complement(ending=False) + reader.complement(ending=True)
+            self._hold.keep(before + block)
+        return b""
 
     def _read(self, block: bytes) -> Kind | None:
         """The kind of a block; None for ``[DONE]``."""
-        name, data, fields = parse_block(block)
         try:
+            if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
+                return self._reader.read(b"", block[6:])
+            name, data, fields = parse_block(block)
             if data is None:
-                return self._reader.read_bare(block) if fields else Kind.HEARTBEAT
+                return self._reader.read_bare(block) if fields else _HEARTBEAT
             if data[:6] == b"[DONE]" and data.strip() == b"[DONE]":
                 self._done = True
                 self._reader.read_done()
                 return None
             if not data or data.isspace():
-                return Kind.HEARTBEAT
+                return _HEARTBEAT
             return self._reader.read(name, data)
         except Exception:  # noqa: BLE001 - a reader's bug must not hurt the relay; it is counted
             self.reader_faults += 1
-            return Kind.OPAQUE
+            return _OPAQUE
 
     def _weigh(self, kind: Kind | None) -> tuple[bytes, bytes]:
         """What follows from an event that is neither content nor heartbeat: bytes to write before
@@ -224,50 +278,34 @@ class Stream(Tally):
         """
         if kind is None:
             return self._weigh_done()
-        if kind is Kind.OPAQUE:
+        if kind is _OPAQUE:
             self.opaque_events += 1
-            self._release_at(Hold.FIRST_CONTENT)
+            self._hold.reached(Hold.FIRST_CONTENT)
             return b"", b""
         self.state_events += 1
-        if kind is Kind.ERROR:
+        if kind is _ERROR:
             if not self.committed:
                 return b"", self._fail(Verdict.PROVIDER_ERROR, None)
             return b"", self._reader.complement(ending=False)
         # A finish without content is an answer, too.
-        self._release_at(Hold.FIRST_EVENT if kind is Kind.STATE else Hold.FIRST_CONTENT)
+        self._hold.reached(Hold.FIRST_EVENT if kind is _STATE else Hold.FIRST_CONTENT)
         return b"", b""
 
     def _weigh_done(self) -> tuple[bytes, bytes]:
         if self.facts.error is not None:
             return self._reader.complement(ending=True), b""
         if self.facts.finished or self._done_suffices or self._passive:
-            self.committed = True
+            self._hold.released = True
             return b"", b""
         return b"", self._fail(Verdict.DONE_WITHOUT_FINISH, faults.cut(Verdict.DONE_WITHOUT_FINISH))
-
-    def _release_at(self, hold: Hold) -> None:
-        """Commit if an event of the class that ``hold`` names is what was waited for."""
-        wanted = self._settings.hold
-        if wanted is hold or (wanted is Hold.FIRST_EVENT and hold is Hold.FIRST_CONTENT):
-            self.committed = True
 
     def _hand_on(self, out: bytes) -> bytes:
         """Hold or release, and set the next deadline."""
         if not self.closed:
-            if not self.committed and out:
-                self._held.append(out)
-                self._held_size += len(out)
-                if self._held_size <= self._settings.hold_max_bytes:
-                    out = b""
-                else:
-                    self.committed, out = True, b""
+            out = self._hold.put(out)
             self.deadline = self._next_deadline()
-        if not self.committed:
-            return b""
-        if self._held:
-            out = b"".join((*self._held, out))
-            self._held.clear()
-        return out
+            return out
+        return self._hold.take(out) if self._hold.released else b""
 
     # Ends.
 
@@ -296,9 +334,7 @@ class Stream(Tally):
         else:
             waiting = facts.waiting or self.first_content_at is None
             deadline = limits.after_progress(self._progress_at, self._heard_at, waiting=waiting)
-        if self._hold_until is not None and not self.committed:
-            return min(deadline, self._hold_until)
-        return deadline
+        return self._hold.bound(deadline)
 
     def _end(self, now: float, *, broke: bool) -> bytes:
         if self.closed:
@@ -318,7 +354,7 @@ class Stream(Tally):
             if not self.committed:
                 return self._fail(verdict, None)
             out += self._reader.complement(ending=True)
-        self.committed = True
+        self._hold.released = True
         self._close(verdict)
         self.must_abort = broke and verdict is Verdict.OPAQUE
         return self._hand_on(out)
@@ -333,10 +369,10 @@ class Stream(Tally):
         if not fields:
             return b""
         whole = data is not None and (data.strip() == b"[DONE]" or lenient.is_whole(data))
-        kind = self._read(tail) if whole or data is None else Kind.OPAQUE
+        kind = self._read(tail) if whole or data is None else _OPAQUE
         if kind is None and not (ended or self._done_suffices):
             return b""
-        if kind not in (None, Kind.FINISH, Kind.ERROR) and not (whole and self._ended):
+        if kind not in (None, Kind.FINISH, _ERROR) and not (whole and self._ended):
             self._torn = not self._ended
             return b""
         self._note_progress(now)
@@ -344,32 +380,14 @@ class Stream(Tally):
         before = after = b""
         if kind is None and self.facts.error is not None:
             before = self._reader.complement(ending=True)
-        elif kind is Kind.ERROR and self.committed:
+        elif kind is _ERROR and self.committed:
             after = self._reader.complement(ending=False)
-        return before + tail + self._missing_blank(tail) + after
-
-    def _missing_blank(self, tail: bytes) -> bytes:
-        if tail.endswith(b"\n"):
-            return self._framer.line_end
-        return b"\r" if tail.endswith(b"\r") else self._framer.line_end * 2
+        return before + tail + self._framer.missing_blank(tail) + after
 
     def _judge(self, *, broke: bool) -> Verdict:
-        facts = self.facts
-        if facts.error is not None:
-            return Verdict.PROVIDER_ERROR
-        if facts.finished:
-            return Verdict.COMPLETE_ABNORMAL if facts.abnormal else Verdict.COMPLETE
-        if self._framer.oversized or (self._decoder is not None and self._decoder.failed):
-            return Verdict.OPAQUE
-        if self._done:
-            return Verdict.DONE_WITHOUT_FINISH
-        if broke:
-            return Verdict.RESET
-        if self._torn:
-            return Verdict.TORN
-        if not self._settings.known:
-            return Verdict.OPAQUE
-        return Verdict.EMPTY if self.first_event_at is None else Verdict.BARE_EOF
+        unread = self._framer.oversized > 0 or (self._decoder is not None and self._decoder.failed)
+        known, empty = self._settings.known, self.first_event_at is None
+        return judge(self.facts, Evidence(unread, self._done, broke, self._torn, known, empty))
 
     def _is_cut(self, verdict: Verdict) -> bool:
         if verdict is Verdict.DONE_WITHOUT_FINISH:

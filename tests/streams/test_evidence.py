@@ -1,0 +1,43 @@
+"""The order of evidence, one step after the other."""
+
+from itertools import product
+
+from gateway.protocols.base import provider_error
+from gateway.streams.events import Facts, Verdict
+from gateway.streams.evidence import Evidence, judge
+
+NAMES = ("unread", "done", "broke", "torn", "known", "empty")
+EVERY = [
+    Evidence(**dict(zip(NAMES, values, strict=True)))
+    for values in product((False, True), repeat=len(NAMES))
+]
+
+
+def test_an_error_wins_over_everything() -> None:
+    facts = Facts(finished=True, error=provider_error("server_error", "x"))
+    assert {judge(facts, each) for each in EVERY} == {Verdict.PROVIDER_ERROR}
+
+
+def test_a_finish_wins_over_however_the_transport_ended() -> None:
+    assert {judge(Facts(finished=True), each) for each in EVERY} == {Verdict.COMPLETE}
+    abnormal = Facts(finished=True, abnormal=True)
+    assert {judge(abnormal, each) for each in EVERY} == {Verdict.COMPLETE_ABNORMAL}
+
+
+def test_without_a_finish_nothing_is_complete() -> None:
+    seen = {judge(Facts(), each) for each in EVERY}
+    assert not seen & {Verdict.COMPLETE, Verdict.COMPLETE_ABNORMAL}
+
+
+def test_each_step_down_the_order() -> None:
+    steps = [
+        (Evidence(True, True, True, True, True, True), Verdict.OPAQUE),
+        (Evidence(False, True, True, True, True, True), Verdict.DONE_WITHOUT_FINISH),
+        (Evidence(False, False, True, True, True, True), Verdict.RESET),
+        (Evidence(False, False, False, True, True, True), Verdict.TORN),
+        (Evidence(False, False, False, False, False, True), Verdict.OPAQUE),
+        (Evidence(False, False, False, False, True, True), Verdict.EMPTY),
+        (Evidence(False, False, False, False, True, False), Verdict.BARE_EOF),
+    ]
+    for evidence, verdict in steps:
+        assert judge(Facts(), evidence) is verdict
