@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from gateway.observe import snapshot as names
 from gateway.observe.live import Live, open_gap
-from gateway.observe.records import NO_PROTOCOL, ErrorBody, RequestRecord
+from gateway.observe.records import NO_PROTOCOL, RequestRecord
 from gateway.observe.snapshot import Snapshot
 from gateway.policy.clients import ClientApp
+from gateway.policy.error_body import ErrorBody
 from gateway.streams.events import Verdict
 
 if TYPE_CHECKING:

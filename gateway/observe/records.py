@@ -8,25 +8,16 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from gateway.policy.clients import ClientApp
 
 if TYPE_CHECKING:
+    from gateway.policy.error_body import ErrorBody
     from gateway.streams.stream import Stream
 
 NO_PROTOCOL = "none"
 """The protocol of a request that no protocol claims."""
-
-
-class ErrorBody(StrEnum):
-    """What kind of body came with an upstream error; a metric label."""
-
-    JSON = "json"
-    HTML = "html"
-    TEXT = "text"
-    EMPTY = "empty"
 
 
 @dataclass(slots=True, eq=False)

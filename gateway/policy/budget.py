@@ -1,4 +1,4 @@
-"""How many retries a provider may cost: a share of its recent requests above a floor. Reads no clock.
+"""How many retries a provider may cost: a share of recent requests above a floor. No clock.
 
 Clients multiply retries by 3 to 30 when a provider is down; what the gateway adds to that is
 bounded here, per provider and not only per request.
@@ -13,12 +13,15 @@ WINDOW = 60.0
 
 
 class RetryBudget:
-    """Counts requests and retries of the last minute. One per provider; moments are monotonic seconds."""
+    """Counts requests and retries of the last minute, of one provider.
+
+    Moments are monotonic seconds.
+    """
 
     __slots__ = ("_floor", "_requests", "_retries", "_share")
 
     def __init__(self, share: float, floor: int) -> None:
-        """``share`` is retries per request, ``floor`` the number per minute that is always allowed."""
+        """``share`` is retries per request, ``floor`` how many a minute are always allowed."""
         self._share = share
         self._floor = floor
         # Whole seconds with their counts, so that memory does not grow with the traffic.

@@ -7,7 +7,7 @@ failure before anything was handed on                 tried again
 ====================================================  ========================================
 DNS, connect, TLS (nothing was sent)                  yes
 a reused connection that died without a byte          once, at once, outside these counts
-sent in full, no byte came back (may be billed)       inference only, ``ambiguous`` times, within 30 s
+sent in full, no byte came back (may be billed)       inference: ``ambiguous`` times, within 30 s
 408, 409, 425, 5xx (not 501, 505)                     yes
 424 that the provider calls ModelErrorException       yes
 429 for a rate limit                                  yes, when told to wait no longer than allowed
@@ -77,9 +77,9 @@ class Failure:
 class Story:
     """What has become of one request so far.
 
-    ``received`` is when it came. ``inference``: a protocol claims it, so that sending it twice costs
-    money at worst. ``allowed``: the most retries, 0 where the body was not kept or the client asked
-    for none.
+    ``received`` is when it came. ``inference``: a protocol claims it, so that sending it twice
+    costs money at worst, and its body was kept. ``allowed``: the most retries, 0 where the client
+    asked for none.
     """
 
     received: float
@@ -212,7 +212,7 @@ def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
 
 
 def retry_delay(details: object) -> float | None:
-    """Seconds of a Google ``RetryInfo`` (``{"retryDelay": "34s"}``) among an error's ``details``."""
+    """Seconds of Google's ``RetryInfo`` (``{"retryDelay": "34s"}``) in an error's ``details``."""
     for detail in details if isinstance(details, list) else ():
         value = detail.get("retryDelay") if isinstance(detail, dict) else None
         if isinstance(value, str) and value.endswith("s"):

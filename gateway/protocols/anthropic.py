@@ -269,7 +269,7 @@ class Reader(BaseReader):
 
     def fault(self, fault: Fault) -> bytes | None:
         """``event: error`` of type ``api_error``: SDKs raise on it, clients that can retry do."""
-        return event(_error("api_error", fault.message, fault.code), "error")
+        return event(_error(fault.type or "api_error", fault.message, fault.code), "error")
 
 
 def _error(kind: str, message: str, code: str | None) -> dict[str, object]:

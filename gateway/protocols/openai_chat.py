@@ -344,7 +344,7 @@ class Reader(BaseReader):
     def fault(self, fault: Fault) -> bytes | None:
         """One error chunk without ``choices``: all clients raise on it, and those that can retry
         do."""
-        return event(_error(fault.message, "server_error", fault.code))
+        return event(_error(fault.message, fault.type or "server_error", fault.code))
 
 
 def _calls(calls: Any) -> bool:

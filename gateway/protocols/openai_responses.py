@@ -288,8 +288,9 @@ class Reader(BaseReader):
 
     def fault(self, fault: Fault) -> bytes | None:
         """The nested ``error``, then ``response.failed`` with a code on which Codex retries."""
-        nested = self._nested_event(fault.message, "server_error", fault.code)
-        return nested + self._failed_event(fault.message, "server_error")
+        nested = self._nested_event(fault.message, fault.type or "server_error", fault.code)
+        code = "server_error" if fault.type is None else fault.code
+        return nested + self._failed_event(fault.message, code)
 
     def _next_sequence(self) -> int:
         self._sequence += 1

@@ -19,6 +19,7 @@ from gateway.relay.failures import (
     while_connecting,
     while_waiting,
 )
+from gateway.streams.coding import is_compressed
 
 if TYPE_CHECKING:
     import asyncio
@@ -135,7 +136,12 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     content = exchange.status == 200 and call.request.method != "HEAD"
     if exchange.status >= 400 and call.known and not call.destination_observes:
         return passage.hold_error(call, exchange)
-    if content and content_type == "text/event-stream":
+    stream = content and content_type == "text/event-stream"
+    coding = exchange.headers.get("Content-Encoding")
+    if call.downstream.started and (not stream or is_compressed(coding)):
+        # Its head is out, for keepalives: only a stream like the one that was announced fits it.
+        return passage.refuse_kind()
+    if stream:
         return pump.relay(tools, call, exchange)
     if content and passage.must_be_judged(call, content_type):
         return passage.judge(call, exchange)

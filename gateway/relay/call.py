@@ -13,6 +13,7 @@ from gateway.policy.budget import RetryBudget
 from gateway.policy.peek import RequestFacts
 from gateway.policy.redact import secrets_of, summary
 from gateway.protocols import generic
+from gateway.relay.pulse import Pulse
 from gateway.streams.events import Hold
 from gateway.streams.limits import Limits
 from gateway.streams.settings import Settings
@@ -103,6 +104,13 @@ class Call:
     """When the request was at hand, as much of its body as is kept included."""
     interrupted: bool = False
     """The gateway itself ends this request, for it is shutting down."""
+    primed: bool = False
+    """The head of a stream is out, for keepalives, and nothing of a stream."""
+    pulse: Pulse = field(init=False)
+    """Its keepalives."""
+
+    def __post_init__(self) -> None:
+        self.pulse = Pulse(self)
 
     @property
     def fields(self) -> list[tuple[str, str]]:

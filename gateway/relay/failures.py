@@ -39,12 +39,14 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A provider's HTTP error that has been read and not handed on."""
+    """A provider's HTTP error that has been read and not handed on. ``plain`` is its body without
+    the content coding."""
 
     status: int
     reason: str
     fields: Fields
     body: bytes
+    plain: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from gateway.relay.attempt import Tools
 from gateway.relay.call import Call, Destination, Health
 from gateway.relay.downstream import Downstream
 from gateway.relay.rescue import see_through
-from gateway.streams.events import Hold, Verdict
+from gateway.streams.events import Fault, Hold, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -218,8 +218,11 @@ class Relay:
         if not downstream.started:
             replies.refuse(call, error)
         elif not downstream.ended and not downstream.aborted:
-            downstream.abort()
             call.record.error_code = error.code.value
+            if call.primed:
+                replies.tell(call, Fault(error.code.value, error.message))
+            else:
+                downstream.abort()
 
     def _was_interrupted(self, call: Call) -> bool:
         return call.interrupted and self._open[call].uncancel() == 0
@@ -236,6 +239,7 @@ class Relay:
     def _conclude(self, call: Call) -> None:
         record = call.record
         del self._open[call]
+        call.pulse.stop()
         if call.body is not None:
             record.bytes_up = call.body.received
             call.body.release()

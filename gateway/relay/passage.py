@@ -7,15 +7,13 @@ first bytes are looked at on the side, for the log and the counters.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Code
-from gateway.observe.records import ErrorBody
 from gateway.policy import headers
+from gateway.policy.error_body import ErrorBody, details_of, read_error
 from gateway.policy.retry import retry_after, retry_delay
-from gateway.protocols.base import text_of
 from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
@@ -37,7 +35,6 @@ _ERROR_SECONDS: Final = 10.0
 _MESSAGE: Final = 2000
 """Characters of a provider's message that are told in the gateway's own."""
 
-_TITLE = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _SPACE: Final = b" \t\r\n"
 _BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
 _SILENT: Final = (Code.STALLED, "The provider fell silent in the middle of its answer.")
@@ -115,52 +112,10 @@ def _plain(exchange: Exchange, body: bytes) -> bytes | None:
 def _note_error(call: Call, plain: bytes) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
-    kind, code, message = read_error(plain)
+    kind, code, message, _ = read_error(plain)
     record.upstream_body = kind
     record.error_code = record.error_code or code
     record.error = record.error or (call.summary(message) if message else None)
-
-
-def read_error(plain: bytes) -> tuple[ErrorBody, str | None, str]:
-    """An error's body: its kind, the provider's code or type, its message (not yet redacted)."""
-    text = plain.strip(_SPACE)
-    if not text:
-        return ErrorBody.EMPTY, None, ""
-    if text[:1] in (b"{", b"["):
-        try:
-            value = lenient.loads(text)
-        except ValueError:
-            # It may only have been too long to be looked at whole.
-            return ErrorBody.JSON, None, text.decode("utf-8", "replace")
-        return ErrorBody.JSON, *_words_of(value)
-    if _is_html(text):
-        return ErrorBody.HTML, None, _title(text)
-    return ErrorBody.TEXT, None, text.decode("utf-8", "replace")
-
-
-def _words_of(value: Any) -> tuple[str | None, str]:
-    """Code and message of an error in any of the shapes that providers use."""
-    if isinstance(value, list):
-        value = value[0] if value else {}
-    if not isinstance(value, dict):
-        return None, text_of(value)
-    error = value.get("error")
-    inner = error if isinstance(error, dict) else value
-    code = text_of(inner.get("code") or inner.get("type") or inner.get("status")) or None
-    message = inner.get("message") or inner.get("detail")
-    if not message:
-        message = error if error and not isinstance(error, dict) else value
-    return code, text_of(message)
-
-
-def _is_html(text: bytes) -> bool:
-    start = text[:512].lower()
-    return start.startswith(b"<") and (b"<html" in start or b"<!doctype" in start or b"<h" in start)
-
-
-def _title(text: bytes) -> str:
-    found = _TITLE.search(text)
-    return " ".join(found[1].decode("utf-8", "replace").split()) if found else "an HTML page"
 
 
 # The 200 that is no answer.
@@ -208,35 +163,25 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
     held = bytearray()
     try:
         async with asyncio.timeout(_ERROR_SECONDS):
-            whole = await _hold(call, exchange, held)
-    except TimeoutError:
-        return await relay(call, exchange, bytes(held))
-    except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        return await relay(call, exchange, bytes(held))
-    if not whole or exchange.broke:
+            whole = await _hold(call, exchange, held) and not exchange.broke
+    except Exception:  # noqa: BLE001 - too slow, or broken off, however that is told
+        whole = False
+    if not whole and not call.downstream.started:
         return await relay(call, exchange, bytes(held))
     plain = _plain(exchange, bytes(held)) or b""
     _note_error(call, plain)
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    answer = Held(exchange.status, exchange.reason, exchange.fields, bytes(held))
     return failures.of_status(
-        answer,
+        Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain),
         exchange.headers,
         final=exchange.status < 500 and not _can_help(call, plain),
-        retry_after=wait if wait is not None else retry_delay(_details_of(plain)),
+        retry_after=wait if wait is not None else retry_delay(details_of(plain)),
     )
 
 
-def _details_of(plain: bytes) -> Any:
-    """Google's ``details`` of an error; None for any other body."""
-    try:
-        value = lenient.loads(plain)
-    except ValueError:
-        return None
-    if isinstance(value, list):
-        value = value[0] if value else None
-    error = value.get("error") if isinstance(value, dict) else None
-    return error.get("details") if isinstance(error, dict) else None
+async def refuse_kind() -> Outcome:
+    """An answer of another kind than the one that the client has the head of."""
+    return failures.invalid("The provider answered another try with something that is no stream.")
 
 
 async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
@@ -255,7 +200,7 @@ async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
 
 def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
     """The failure that a whole 200 is; None for an answer."""
-    kind, _, message = read_error(plain)
+    kind, _, message, _ = read_error(plain)
     what = ""
     retryable = True
     if kind is ErrorBody.EMPTY:

@@ -60,7 +60,10 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
     record = call.record
     record.stream = stream
     record.protocol = protocol.name
-    pump = Pump(tools.loop, call, exchange, stream)
+    beat = b"" if call.destination_observes or is_compressed(coding) else protocol.keepalive
+    pump = Pump(tools.loop, call, exchange, stream, beat)
+    if not stream.committed:
+        call.pulse.hold(exchange, beat)
     try:
         await pump.run()
     except asyncio.CancelledError:
@@ -75,7 +78,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         logs.warn_stall(record, now)
     elif stream.cut:
         logs.warn_cut(record, now)
-    if call.downstream.started:
+    if stream.committed:
         return Answered()
     return failures.of_stream(stream, exchange.sent_at, now, exchange.fields)
 
@@ -90,13 +93,21 @@ class Pump:
     """One stream on its way to one client."""
 
     __slots__ = (
-        "_armed_for", "_blocked", "_call", "_content", "_down", "_exchange", "_loop", "_stream",
-        "_task", "_timer", "_woken",
+        "_armed_for", "_beat", "_blocked", "_call", "_content", "_down", "_exchange", "_flowing",
+        "_loop", "_stream", "_task", "_timer", "_woken",
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, call: Call, exchange: Exchange, stream: Stream
+        self,
+        loop: asyncio.AbstractEventLoop,
+        call: Call,
+        exchange: Exchange,
+        stream: Stream,
+        beat: bytes,
     ) -> None:
+        """``beat`` is the keepalive that the stream may get, b"" for none."""
+        self._beat = beat
+        self._flowing = False
         self._loop = loop
         self._call = call
         self._exchange = exchange
@@ -137,7 +148,7 @@ class Pump:
                     break
                 if len(out) > _LARGE:
                     await self._hand_on_in_pieces(out)
-                elif out or (stream.committed and not down.started):
+                elif out or (stream.committed and not self._flowing):
                     self._hand_on(out)
                     if down.blocked:
                         await self._wait_for_client()
@@ -186,7 +197,7 @@ class Pump:
 
     def _hand_on(self, out: bytes) -> None:
         down = self._down
-        if not down.started:
+        if not self._flowing:
             self._start()
         if out:
             down.send(out)
@@ -204,7 +215,14 @@ class Pump:
 
     def _start(self) -> None:
         """From here on the client sees this answer: there is no other try."""
-        replies.begin(self._call, self._exchange, headers.Body.STREAMED, stream=True)
+        call = self._call
+        self._flowing = True
+        call.primed = False
+        if not self._down.started:
+            replies.begin(call, self._exchange, headers.Body.STREAMED, stream=True)
+        elif call.body is not None:
+            call.body.release()
+        call.pulse.flow(self._stream, self._beat)
 
     async def _wait_for_client(self) -> None:
         """The client takes no bytes: neither do we, and the stream's clocks stand still."""
@@ -221,7 +239,7 @@ class Pump:
         stream, down = self._stream, self._down
         if not stream.committed:
             return
-        if not down.started:
+        if not self._flowing:
             self._start()
         self._call.record.bytes_down += len(out)
         if stream.must_abort or (stream.cut and down.until_close):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import Code, GatewayError, Origin
 from gateway.policy import headers
+from gateway.policy.error_body import read_error
 from gateway.protocols import openai_chat
 from gateway.relay.downstream import Done
 from gateway.streams.events import Fault
@@ -36,11 +37,21 @@ _LINGER: Final = 1.0
 """Seconds for which a client that is still sending may read why it is refused."""
 
 
-def begin(call: Call, exchange: Exchange, body: headers.Body, *, stream: bool = False) -> None:
-    """Start the answer with the provider's status and header fields: no other one can follow."""
+def begin(
+    call: Call,
+    exchange: Exchange,
+    body: headers.Body,
+    *,
+    stream: bool = False,
+    commit: bool = True,
+) -> None:
+    """Start the answer with the provider's status and header fields: no other one can follow.
+
+    Without ``commit`` another try may still fill it.
+    """
     assert call.destination is not None
     record = call.record
-    if call.body is not None:
+    if call.body is not None and commit:
         call.body.release()
     if record.overhead is not None and record.first_byte_at is None:
         record.overhead += asyncio.get_running_loop().time() - exchange.head_at
@@ -59,6 +70,9 @@ def begin(call: Call, exchange: Exchange, body: headers.Body, *, stream: bool = 
 def failed(call: Call, failure: Failed) -> None:
     """Tell the client that the last try failed, in the provider's own words where there are any."""
     error, provider_error, held = failure.error, failure.provider_error, failure.held
+    if call.downstream.started:
+        _tell(call, failure)
+        return
     if held is not None:
         _pass_on(call, held)
         return
@@ -68,6 +82,31 @@ def failed(call: Call, failure: Failed) -> None:
     body = provider_error_body(dialect(call), provider_error)
     _note(call, error, provider_error.code or provider_error.type)
     _send(call, provider_error.status, body, _fields(call, failure.fields))
+
+
+def _tell(call: Call, failure: Failed) -> None:
+    """Status and header fields are out, for keepalives: what failed is told in-band."""
+    error, stream = failure.error, call.record.stream
+    withheld = stream.withheld if stream is not None and failure.provider_error is not None else b""
+    fault = Fault(error.code, error.message)
+    if failure.held is not None:
+        words = read_error(failure.held.plain)
+        fault = Fault(words.code or error.code, words.message or error.message, words.type)
+    _note(call, error, fault.code)
+    tell(call, fault, withheld)
+
+
+def tell(call: Call, fault: Fault, withheld: bytes = b"") -> None:
+    """End an answer that has begun with an in-band error, or break it where there is no such form.
+
+    ``withheld`` is what the provider itself sent to that end.
+    """
+    frames = withheld or dialect(call).reader(1).fault(fault)
+    if not frames:
+        call.downstream.abort()
+        return
+    call.record.bytes_down += len(frames)
+    call.downstream.end(frames)
 
 
 def _pass_on(call: Call, held: Held) -> None:

@@ -102,8 +102,10 @@ def _story(call: Call) -> Story:
     elif retry_count(call.request.headers) > 0:
         # The client's own retries multiply ours.
         allowed = min(1, allowed)
-    # A background answer goes on at the provider although its request has failed.
-    inference = call.known and call.facts.background is not True
+    # A background answer goes on at the provider although its request has failed, and a body that
+    # was not kept is gone.
+    kept = call.body is not None and call.body.kept is not None
+    inference = call.known and kept and call.facts.background is not True
     return Story(call.received_at, inference, allowed)
 
 

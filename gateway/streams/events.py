@@ -103,11 +103,13 @@ class ProviderError:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What the gateway has to tell a client in-band: ``code`` from :class:`gateway.errors.Code`,
-    one sentence."""
+    """What the gateway has to tell a client in-band: a code, mostly one of
+    :class:`gateway.errors.Code`, and a sentence. ``type`` is the provider's own error type, None
+    for a fault of the transport."""
 
     code: str
     message: str
+    type: str | None = None
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.observe import export
 from gateway.observe.metrics import _MAX_WORDS, Metrics
-from gateway.observe.records import ErrorBody
+from gateway.policy.error_body import ErrorBody
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config.model import Timeouts
-from gateway.observe.records import ErrorBody
-from gateway.relay.passage import read_error
+from gateway.policy.error_body import ErrorBody
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -168,28 +167,6 @@ async def test_a_slow_download_holds_little_in_memory(start_gateway: StartGatewa
 
 
 # Errors.
-
-
-@pytest.mark.parametrize(
-    ("body", "kind", "code", "message"),
-    [
-        (b'{"error":{"message":"No","code":"c"}}', ErrorBody.JSON, "c", "No"),
-        (b'{"error":{"message":"No","type":"t"}}', ErrorBody.JSON, "t", "No"),
-        (b'{"error":"just text"}', ErrorBody.JSON, None, "just text"),
-        (b'{"detail":"gone"}', ErrorBody.JSON, None, "gone"),
-        (b'[{"error":{"code":429,"status":"X","message":"m"}}]', ErrorBody.JSON, "429", "m"),
-        (b'{"a":1}', ErrorBody.JSON, None, '{"a":1}'),
-        (b'{"error":{"message":"cut', ErrorBody.JSON, None, '{"error":{"message":"cut'),
-        (b" <html><head><title>502 Bad\n Gateway</title>", ErrorBody.HTML, None, "502 Bad Gateway"),
-        (b"<!DOCTYPE html><p>x", ErrorBody.HTML, None, "an HTML page"),
-        (b"upstream connect error", ErrorBody.TEXT, None, "upstream connect error"),
-        (b" \r\n", ErrorBody.EMPTY, None, ""),
-    ],
-)
-def test_an_error_body_is_read(
-    body: bytes, kind: ErrorBody, code: str | None, message: str
-) -> None:
-    assert read_error(body) == (kind, code, message)
 
 
 @pytest.mark.parametrize("packed", [False, True])

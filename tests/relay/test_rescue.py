@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config.credentials import Secret
-from gateway.config.model import Circuit, Provider, Retry, Timeouts
+from gateway.config.model import Circuit, Provider, Retry, Server, Timeouts
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -394,3 +394,12 @@ async def test_a_finish_frame_in_the_last_try_is_no_rescue_of_a_failure(
         assert FINISH not in answer.body
         assert not (await gateway.record()).rescued
         assert counted(gateway, "gateway_rescued_total") == {}
+
+
+async def test_a_body_too_large_to_be_kept_is_sent_once(start_gateway: StartGateway) -> None:
+    body = b'{"stream":true,"x":"' + b"a" * 5000 + b'"}'
+    async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, server=Server(retry_body=1000))
+        answer = await ask(gateway.port, request(CHAT, body))
+        assert answer.status == 502
+        assert [seen.body for seen in upstream.requests] == [body]

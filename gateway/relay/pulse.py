@@ -1,0 +1,110 @@
+"""Shows a waiting client that its request lives: one timer per request, and none for most.
+
+Before the commit: when a provider has answered with a stream and the client has waited for long,
+status and header fields go out with a keepalive, and more follow through retries and their waits.
+Another try stays possible; what then fails for good is told in-band. After the commit: a keepalive
+in each long silence, so that load balancers do not cut a model that thinks. Never in the middle of
+an event, and never where the protocol has no harmless form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from typing import TYPE_CHECKING
+
+from gateway.policy import headers
+from gateway.relay import replies
+
+if TYPE_CHECKING:
+    from gateway.config.model import Provider
+    from gateway.relay.call import Call
+    from gateway.relay.upstream import Exchange
+    from gateway.streams.stream import Stream
+
+AUTO_SECONDS = 25.0
+"""What ``keepalive = "auto"`` is for clients elsewhere; many load balancers cut at 60 s."""
+
+
+class Pulse:
+    """The keepalives of one request."""
+
+    __slots__ = ("_beat", "_call", "_exchange", "_seen", "_stream", "_timer")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._beat = b""
+        self._exchange: Exchange | None = None
+        self._stream: Stream | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen = (-1, 0)
+
+    def hold(self, exchange: Exchange, beat: bytes) -> None:
+        """A stream has begun that is held back; ``beat`` is the protocol's keepalive."""
+        call = self._call
+        assert call.destination is not None
+        provider = call.destination.provider
+        if not beat or provider.keepalive == "off" or self._timer is not None:
+            return
+        self._beat, self._exchange = beat, exchange
+        wait = provider.held_keepalive(call.hold.value)
+        due = call.received_at + wait
+        self._timer = asyncio.get_running_loop().call_at(due, self._beat_held, wait)
+
+    def flow(self, stream: Stream, beat: bytes) -> None:
+        """The stream is being handed on from here."""
+        self.stop()
+        call = self._call
+        assert call.destination is not None
+        every = interval(call.destination.provider, call.request.remote)
+        if beat and every is not None:
+            self._beat, self._stream = beat, stream
+            # Half the interval: silence is seen after one and ends before one and a half.
+            self._timer = asyncio.get_running_loop().call_later(
+                every / 2, self._beat_flowing, every / 2
+            )
+
+    def stop(self) -> None:
+        """No more of them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _beat_held(self, wait: float) -> None:
+        call = self._call
+        assert self._exchange is not None
+        if not call.downstream.started:
+            replies.begin(call, self._exchange, headers.Body.STREAMED, stream=True, commit=False)
+            call.primed = True
+        self._send()
+        self._timer = asyncio.get_running_loop().call_later(wait, self._beat_held, wait)
+
+    def _beat_flowing(self, half: float) -> None:
+        down, stream = self._call.downstream, self._stream
+        assert stream is not None
+        if stream.closed:
+            return
+        record = self._call.record
+        sent, quiet = self._seen
+        quiet = quiet + 1 if record.bytes_down == sent else 0
+        if quiet >= 2 and stream.at_boundary and not down.blocked:
+            self._send()
+            quiet = 0
+        self._seen = (record.bytes_down, quiet)
+        self._timer = asyncio.get_running_loop().call_later(half, self._beat_flowing, half)
+
+    def _send(self) -> None:
+        self._call.downstream.send(self._beat)
+        self._call.record.bytes_down += len(self._beat)
+
+
+def interval(provider: Provider, client: str | None) -> float | None:
+    """Seconds of silence after which a client at that address gets a keepalive; None for never.
+
+    ``client`` is empty or None on a unix socket. A client on this machine has no load balancer in
+    between, unless configuration says so by a number.
+    """
+    if isinstance(provider.keepalive, str):
+        here = not client or ipaddress.ip_address(client.partition("%")[0]).is_loopback
+        return None if provider.keepalive == "off" or here else AUTO_SECONDS
+    return provider.keepalive

@@ -1,0 +1,155 @@
+"""Keepalives to a client that waits: while a stream is held, and in its long silences."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gateway.config.model import Provider, Retry, Timeouts
+from gateway.relay.pulse import AUTO_SECONDS, interval
+from tests.relay.fake_upstream import HOLD, LAST_CHUNK, SSE, FakeUpstream, chunk, json_answer
+from tests.relay.raw_client import RawClient, ask, request
+from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+
+if TYPE_CHECKING:
+    from tests.relay.conftest import StartGateway
+
+BEAT = b":\n\n"
+FAST = Retry(max_retries=3, backoff_initial=0.001, backoff_max=0.002, budget=100.0)
+CHAT = "/up/v1/chat/completions"
+
+
+def without_beats(body: bytes) -> bytes:
+    return body.replace(BEAT, b"")
+
+
+async def test_a_held_stream_shows_life_and_is_whole_in_the_end(
+    start_gateway: StartGateway,
+) -> None:
+    go = asyncio.Event()
+    async with FakeUpstream([SSE, chunk(ROLE), go, chunk(WHOLE), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, hold_keepalive=0.05)
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            head = await client.read_head()
+            assert head.startswith(b"HTTP/1.1 200 ")
+            await client.read_until(BEAT + b"\r\n")
+            await client.read_until(BEAT + b"\r\n")
+            go.set()
+            body, clean = await client.answer_body()
+        assert clean
+        assert without_beats(body) == ROLE + WHOLE
+
+
+async def test_a_retry_after_the_head_is_out_fills_the_same_answer(
+    start_gateway: StartGateway,
+) -> None:
+    timeouts = Timeouts(silent_phase=0.2, first_event=0.2)
+    good = [SSE, chunk(WHOLE), LAST_CHUNK]
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD], good) as upstream:
+        gateway = await start_gateway(
+            upstream.port, hold_keepalive=0.05, retry=FAST, timeouts=timeouts
+        )
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.clean) == (200, True)
+        assert answer.body.startswith(BEAT)
+        assert without_beats(answer.body) == WHOLE
+        assert (await gateway.record()).rescued
+
+
+async def test_what_fails_for_good_is_then_told_in_band(start_gateway: StartGateway) -> None:
+    timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port, hold_keepalive=0.05, timeouts=timeouts)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.clean) == (200, True)
+        assert last_error(answer.body)["code"] == "upstream_stalled"
+        assert ROLE not in answer.body
+
+
+async def test_a_refusal_after_the_head_is_out_keeps_the_providers_words(
+    start_gateway: StartGateway,
+) -> None:
+    timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
+    refusal = json_answer(
+        b'{"error":{"message":"no such tool","type":"invalid_request_error","code":"bad"}}',
+        status="400 Bad",
+    )
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD], [refusal]) as upstream:
+        gateway = await start_gateway(
+            upstream.port, hold_keepalive=0.05, retry=FAST, timeouts=timeouts
+        )
+        answer = await ask(gateway.port)
+        assert answer.status == 200
+        told = last_error(answer.body)
+        assert told["message"] == "no such tool"
+        assert (told["type"], told["code"]) == ("invalid_request_error", "bad")
+
+
+async def test_the_providers_own_error_event_is_handed_on_after_the_head(
+    start_gateway: StartGateway,
+) -> None:
+    go = asyncio.Event()
+    error = event({"error": {"message": "no", "type": "invalid_request_error", "own": 1}})
+    async with FakeUpstream([SSE, chunk(ROLE), go, chunk(error), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, hold_keepalive=0.05)
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            await client.read_head()
+            await client.read_until(BEAT + b"\r\n")
+            go.set()
+            body, clean = await client.answer_body()
+        assert clean
+        assert without_beats(body) == ROLE + error
+
+
+async def test_an_answer_of_another_kind_does_not_fit_the_head(
+    start_gateway: StartGateway,
+) -> None:
+    timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD], [json_answer(b"{}")]) as upstream:
+        gateway = await start_gateway(
+            upstream.port,
+            hold_keepalive=0.05,
+            retry=Retry(max_retries=1, backoff_initial=0.001),
+            timeouts=timeouts,
+        )
+        answer = await ask(gateway.port)
+        assert last_error(answer.body)["code"] == "upstream_invalid_response"
+
+
+async def test_long_silences_of_a_stream_are_filled_between_events(
+    start_gateway: StartGateway,
+) -> None:
+    go = asyncio.Event()
+    torn = text("b")
+    script = [SSE, chunk(ROLE + text("a")), go, chunk(torn[:9])]
+    async with FakeUpstream([*script, chunk(torn[9:] + FINISH + DONE), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, keepalive=0.05)
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            await client.read_head()
+            await client.read_until(BEAT + b"\r\n")
+            go.set()
+            body, clean = await client.answer_body()
+        assert clean
+        assert without_beats(body) == torn + FINISH + DONE
+
+
+@pytest.mark.parametrize(
+    ("keepalive", "client", "seconds"),
+    [
+        ("auto", "127.0.0.1", None),
+        ("auto", "::1", None),
+        ("auto", "", None),
+        ("auto", "10.0.0.7", AUTO_SECONDS),
+        ("auto", "fe80::1%eth0", AUTO_SECONDS),
+        ("off", "10.0.0.7", None),
+        (7.0, "127.0.0.1", 7.0),
+    ],
+)
+def test_who_gets_keepalives(keepalive: str | float, client: str, seconds: float | None) -> None:
+    provider = Provider(name="p", base_url="http://x", keepalive=keepalive)
+    assert interval(provider, client) == seconds
