@@ -28,10 +28,11 @@ check: .venv/.test ## The static half of `test`
 	@.venv/bin/lint-imports --no-logo
 
 system: .venv/.test ## The tests that need other programs (nginx, Node, ...)
+	@bash tests/system/install.sh
 	@$(PY) -m pytest -m system tests/system $(ARGS)
 
 bench: .venv/.run ## Measure, side by side with nginx
-	@exec $(PY) bench/run.py $(ARGS)
+	@exec $(PY) -m bench.run $(ARGS)
 
 format: .venv/.test ## Write the code in the one format
 	@$(PY) -m ruff check --fix --quiet $(TREE); $(PY) -m ruff format $(TREE)

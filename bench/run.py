@@ -1,6 +1,6 @@
 """Measures the gateway beside nginx, interleaved in one run; prints medians and ratios.
 
-    python bench/run.py [--quick] [--json FILE] [--check] [--only NAME ...]
+    python -m bench.run [--quick] [--json FILE] [--check] [--only NAME ...]
 
 Every answer is checked byte for byte on the way, so a proxy that is fast and wrong ends the run.
 Exit codes: 0 measured, 1 a wrong answer or (with --check) a missed target, 2 something is missing.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rig import Rig, RigError, Target, WrongAnswerError, cpu_ns, family, resident_kib
+from bench.rig import Rig, RigError, Target, WrongAnswerError, cpu_ns, family, resident_kib
 
 CHAT = "/v1/chat/completions"
 MESSAGES = "/v1/messages"

@@ -94,6 +94,15 @@ class Gateway:
             await self.stop()
             raise
 
+    def reload(self, config: Config) -> None:
+        """Take over new providers and limits; the listener and what is running stay as they are."""
+        relay = self._relay
+        if relay is None:
+            return
+        self.metrics.configure(config.providers)
+        relay.configure(self._pointed_at_sim(config))
+        self._config = config
+
     async def drain(self) -> None:
         """Refuse new requests, let the running ones finish, and tell the rest the truth."""
         relay = self._relay
@@ -131,15 +140,19 @@ class Gateway:
 
     async def _with_sim(self) -> Config:
         """Start the simulated provider if one is configured, and say where it is."""
-        providers = dict(self._config.providers)
-        wanted = [name for name, provider in providers.items() if provider.builtin == "sim"]
-        if not wanted:
-            return self._config
-        self._sim = await start(every=self._sim_pace)
-        self.sim_url = self._sim.url
-        for name in wanted:
-            providers[name] = msgspec.structs.replace(providers[name], base_url=self.sim_url)
-        return msgspec.structs.replace(self._config, providers=MappingProxyType(providers))
+        if any(provider.builtin == "sim" for provider in self._config.providers.values()):
+            self._sim = await start(every=self._sim_pace)
+            self.sim_url = self._sim.url
+        return self._pointed_at_sim(self._config)
+
+    def _pointed_at_sim(self, config: Config) -> Config:
+        providers = {
+            name: msgspec.structs.replace(provider, base_url=self.sim_url)
+            if provider.builtin == "sim"
+            else provider
+            for name, provider in config.providers.items()
+        }
+        return msgspec.structs.replace(config, providers=MappingProxyType(providers))
 
 
 async def _listen(runner: web.ServerRunner, address: Address) -> Address:

@@ -13,7 +13,7 @@ from gateway import __version__
 from gateway.app.gateway import Gateway, StartError
 from gateway.app.rehearsal import as_the_operator_sees_it
 from gateway.app.rehearsal import rehearse as show
-from gateway.config import Config, load
+from gateway.config import Config, ConfigError, load
 from gateway.observe import logs
 from gateway.sim.server import start
 
@@ -29,10 +29,13 @@ listen = "127.0.0.1:0"
 """
 
 
-def serve(config: Config) -> int:
-    """Run the gateway until it is told to stop; the exit code."""
+def serve(config: Config, again: Callable[[], Config]) -> int:
+    """Run the gateway until it is told to stop; the exit code.
+
+    ``again`` reads the configuration anew, for SIGHUP; it raises ConfigError.
+    """
     logs.configure(config.log.level, config.log.format)
-    return _run(lambda: _serve(config))
+    return _run(lambda: _serve(config, again))
 
 
 def simulate(listen: str) -> int:
@@ -75,10 +78,11 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: Config) -> int:
+async def _serve(config: Config, again: Callable[[], Config]) -> int:
     gateway = Gateway(config)
     told = _Told()
     await gateway.start()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, gateway, again)
     try:
         log = logs.logger()
         log.info("listening", address=str(gateway.address), version=__version__)
@@ -86,15 +90,28 @@ async def _serve(config: Config) -> int:
             sys.stderr.write(_welcome(gateway.url))
         await told.to_stop()
         drained = asyncio.ensure_future(gateway.drain())
-        again = asyncio.ensure_future(told.again())
-        await asyncio.wait({drained, again}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (drained, again):
+        insisted = asyncio.ensure_future(told.again())
+        await asyncio.wait({drained, insisted}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, insisted):
             task.cancel()
-        await asyncio.gather(drained, again, return_exceptions=True)
+        await asyncio.gather(drained, insisted, return_exceptions=True)
         log.info("stopped")
     finally:
         await gateway.stop()
     return FINE
+
+
+def _reload(gateway: Gateway, again: Callable[[], Config]) -> None:
+    """A configuration that has faults is refused, and the one in force stays."""
+    log = logs.logger()
+    try:
+        config = again()
+    except ConfigError as error:
+        log.error("reload_refused", faults=list(error.faults))
+        return
+    gateway.reload(config)
+    logs.configure(config.log.level, config.log.format)
+    log.info("reloaded")
 
 
 def _welcome(url: str) -> str:

@@ -87,12 +87,14 @@ def _add_listen(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    config = _configuration(arguments.config)
-    if arguments.listen is not None:
-        config = with_listen(config, arguments.listen)
+    def read() -> Config:
+        config = _configuration(arguments.config)
+        return config if arguments.listen is None else with_listen(config, arguments.listen)
+
+    config = read()
     from gateway import app
 
-    return app.serve(config)
+    return app.serve(config, read)
 
 
 def _check(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from tests.app.support import chat
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from gateway.app.gateway import Gateway
 
@@ -76,6 +77,41 @@ async def test_a_second_signal_ends_it_at_once() -> None:
         code, _, err = await output(process)
     assert code == 0
     assert "Traceback" not in err
+
+
+async def test_sighup_takes_a_new_config_and_refuses_a_bad_one(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('[server]\nlisten = "127.0.0.1:0"\n', encoding="utf-8")
+    process = await run("serve", "--config", str(file))
+    url = f"http://{await listening(process)}"
+
+    async def told(event: str) -> dict[str, object]:
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        async with asyncio.timeout(20):
+            while fields := json.loads(await process.stderr.readline()):
+                if fields["event"] == event:
+                    return dict(fields)
+        raise AssertionError(event)
+
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{url}/mine/v1/chat/completions", json={}) as response:
+            assert response.status == 404
+        file.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\n[providers.mine]\nbase_url = "{url}/sim"\n',
+            encoding="utf-8",
+        )
+        await told("reloaded")
+        url_of_mine = f"{url}/mine/v1/chat/completions"
+        async with session.post(url_of_mine, json=chat("sim-ok", stream=False)) as response:
+            assert response.status == 200
+        file.write_text("[provders]\n", encoding="utf-8")
+        refused = await told("reload_refused")
+        assert "did you mean" in str(refused["faults"]) or "providers" in str(refused["faults"])
+        async with session.post(url_of_mine, json=chat("sim-ok", stream=False)) as response:
+            assert response.status == 200
+    process.terminate()
+    assert (await output(process))[0] == 0
 
 
 async def test_a_taken_port_is_one_sentence_and_exit_code_one(

@@ -23,7 +23,7 @@ class App:
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> "App":
         functions = {
-            "serve": lambda config: self.answer("serve", config),
+            "serve": lambda config, _: self.answer("serve", config),
             "simulate": lambda listen: self.answer("simulate", listen),
             "rehearse": lambda: self.answer("rehearse", None),
         }

@@ -33,9 +33,14 @@ def at(path: str) -> dict[str, Any]:
 
 
 def test_a_copy_of_the_file_changes_nothing_but_names_a_provider() -> None:
-    plain = EXAMPLE.replace("[providers.backup]", "")
-    assert load(plain, {}, read_file).providers["openai"].timeouts == Timeouts()
-    assert load(plain, {}, read_file).server == Server()
+    copied, default = load(EXAMPLE, {}, read_file), load("", {}, read_file)
+    assert copied.server == default.server
+    assert {name: provider for name, provider in copied.providers.items() if name != "backup"} == {
+        name: copied.providers[name] if name == "openai" else provider
+        for name, provider in default.providers.items()
+    }
+    assert copied.providers["openai"].timeouts == Timeouts()
+    assert copied.providers["backup"].base_url == "https://llm.example.com"
 
 
 def test_the_file_loads_with_every_key_in_it_set() -> None:
@@ -71,5 +76,5 @@ def test_every_key_has_a_comment_above_it_or_above_its_group() -> None:
     for number, line in enumerate(lines):
         if re.match(r"#[a-z_]+ = ", line):
             above = lines[:number][::-1]
-            first = next(text for text in above if not re.match(r"#[a-z_]+ = |\[", text))
+            first = next(text for text in above if not re.match(r"#?[a-z_]+ = |\[", text))
             assert first.startswith("# "), line

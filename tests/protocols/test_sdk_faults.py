@@ -241,7 +241,7 @@ def test_every_error_of_a_provider_that_passes_raises_with_its_words(
     read, _, exception = READINGS[reading]
     sample = BY_FILE[file]
     stream = open_stream(sample.protocol)
-    stream.committed = True  # as after a keepalive: what comes first is told in-band, too
+    stream._hold.released = True  # as after a keepalive: what comes first is told in-band, too
 
     out = feed(stream, [sample.data])
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config.model import Provider, Retry, Timeouts
 from gateway.relay.pulse import AUTO_SECONDS, interval
-from tests.relay.fake_upstream import HOLD, LAST_CHUNK, SSE, FakeUpstream, chunk, json_answer
+from tests.relay.fake_upstream import HOLD, LAST_CHUNK, SSE, FakeUpstream, Step, chunk, json_answer
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
 
@@ -125,7 +125,7 @@ async def test_long_silences_of_a_stream_are_filled_between_events(
 ) -> None:
     go = asyncio.Event()
     torn = text("b")
-    script = [SSE, chunk(ROLE + text("a")), go, chunk(torn[:9])]
+    script: list[Step] = [SSE, chunk(ROLE + text("a")), go, chunk(torn[:9])]
     async with FakeUpstream([*script, chunk(torn[9:] + FINISH + DONE), LAST_CHUNK]) as upstream:
         gateway = await start_gateway(upstream.port, keepalive=0.05)
         async with RawClient(gateway.port) as client:

@@ -122,7 +122,7 @@ def test_the_benchmark_runs_and_states_figures(tmp_path: Path) -> None:
     need("nginx")
     need("taskset")
     stored = tmp_path / "figures.json"
-    command = [sys.executable, "bench/run.py", "--quick", "--only", "paced", "json"]
+    command = [sys.executable, "-m", "bench.run", "--quick", "--only", "paced", "json"]
     done = subprocess.run(
         [*command, "--json", str(stored)],
         cwd=ROOT,
