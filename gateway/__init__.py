@@ -10,7 +10,7 @@ Layers, each row may import only the rows below it (held by import-linter)::
     relay | sim   the I/O features; they never import one another
     observe       metrics, logs, request records, the register of what is open
     config        frozen structs, TOML loading, presets; errors name the key and say the mend
-    policy        pure decisions: routing, headers, peeking into requests, redaction, whose it is
+    policy        decisions: routing, headers, peeking into requests, redaction, retries, circuits
     protocols     one file per provider protocol + one registration line
     streams       framing, kinds of events, and the one object that knows how a stream stands
     errors        GatewayError(origin, code, retryable)
@@ -21,6 +21,7 @@ time is an argument.
 The life of one request, in the order of the code::
 
     relay.handler   match provider → read + bound the body → peek {model, stream} → protocol
+    relay.rescue    try → failed? wait and try again, or another provider → what the client is told
     relay.attempt   one upstream try: connect, send, headers; library exceptions → GatewayError
     relay.pump      body: read → stream.receive_data → write whole events, until stream.closed
     observe         one RequestRecord → metrics, one log line

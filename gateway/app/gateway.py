@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import stat
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,8 +31,11 @@ SIM_PACE = 0.02
 _LOOK = 0.05
 """Seconds between looks at what is still open while draining."""
 
-_GRACE = 2.0
+_LAST_BYTES = 0.5
 """Seconds that interrupted requests get to write their last bytes."""
+
+_CLOSING = 0.2
+"""Seconds that connections get to close in good order, in the end."""
 
 
 class StartError(Exception):
@@ -86,7 +90,7 @@ class Gateway:
             config = await self._with_sim()
             self._relay = Relay(config, self.metrics, pages=self._answer_page)
             server = RelayServer(self._relay.handle, max_header=config.server.max_header)
-            self._runner = web.ServerRunner(server, shutdown_timeout=_GRACE)
+            self._runner = web.ServerRunner(server, shutdown_timeout=_CLOSING)
             await self._runner.setup()
             self.address = await _listen(self._runner, self.address)
             self._listening = True
@@ -112,8 +116,13 @@ class Gateway:
         logs.logger().info("draining", open_requests=len(self._live))
         if not await self.idle(self._config.server.drain_timeout):
             logs.logger().warning("drain_timeout", open_requests=len(self._live))
-            relay.interrupt()
-            await self.idle(_GRACE)
+            await self.interrupt()
+
+    async def interrupt(self) -> None:
+        """End every open request now, telling each client the truth."""
+        if self._relay is not None:
+            self._relay.interrupt()
+            await self.idle(_LAST_BYTES)
 
     async def stop(self) -> None:
         """Close everything; what is still open is broken off."""
@@ -136,7 +145,10 @@ class Gateway:
         return True
 
     async def _answer_page(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
-        return self._pages.answer(request.method, path)
+        answer = self._pages.answer(request.method, path)
+        if request.body_exists:
+            answer.force_close()  # its body has not been read
+        return answer
 
     async def _with_sim(self) -> Config:
         """Start the simulated provider if one is configured, and say where it is."""
@@ -165,6 +177,8 @@ async def _listen(runner: web.ServerRunner, address: Address) -> Address:
         site = web.TCPSite(runner, address.host, address.port, backlog=1024)
     try:
         await site.start()
+    except UnicodeError:
+        raise StartError(f"{address} names no host: choose another --listen.") from None
     except OSError as error:
         raise StartError(_why_not(address, error)) from None
     if address.path:
@@ -174,15 +188,27 @@ async def _listen(runner: web.ServerRunner, address: Address) -> Address:
 
 async def _clear_socket(path: str) -> None:
     """Remove a socket that a dead process left; raises StartError if somebody is listening."""
+    if not _exists(path):
+        return
+    if not _is_socket(path):
+        raise StartError(f"{path} exists and is no socket: choose another --listen.")
     try:
         _, writer = await asyncio.open_unix_connection(path)
     except ConnectionRefusedError:
         _remove(path)
     except OSError:
-        return  # nothing there, or nothing of ours: binding says what is wrong
+        return  # binding says what is wrong
     else:
         writer.close()
         raise StartError(f"unix:{path} is in use by another program: choose another --listen.")
+
+
+def _exists(path: str) -> bool:
+    return os.path.lexists(path)
+
+
+def _is_socket(path: str) -> bool:
+    return stat.S_ISSOCK(os.lstat(path).st_mode)
 
 
 def _remove(path: str) -> None:

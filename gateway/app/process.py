@@ -46,6 +46,9 @@ def simulate(listen: str) -> int:
 
 def rehearse() -> int:
     """Show one broken stream, direct and through a gateway; the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a quotation mark must not end the show.
+        sys.stdout.reconfigure(errors="replace")
     log = io.StringIO()
     logs.configure("info", "json", log)
     return _run(lambda: _rehearse(log))
@@ -95,6 +98,7 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
         for task in (drained, insisted):
             task.cancel()
         await asyncio.gather(drained, insisted, return_exceptions=True)
+        await gateway.interrupt()
         log.info("stopped")
     finally:
         await gateway.stop()

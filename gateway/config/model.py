@@ -23,7 +23,6 @@ MODES = ("protect", "observe")
 HOLDS = ("first_event", "first_content", "finish")
 ISOLATIONS = ("none", "uid", "bwrap")
 AUTO = "auto"
-OFF = "off"
 
 FINISH_HOLD_MAX_BYTES = 16 * MiB
 """The bound of ``hold = "finish"`` where ``hold_max_bytes`` was not set."""

@@ -20,8 +20,8 @@ _SIZES = (values.size, values.size_or_unlimited)
 def render(config: Config) -> str:
     """Every setting in force, and below it, as comments, the built-in providers.
 
-    A provider has a table of its own here if it has one in the configuration; the others have the
-    defaults throughout.
+    A provider has a table of its own here if it has one in the configuration; the others are as
+    their presets make them.
     """
     return "\n".join((*_settings(config), *_builtin(config))) + "\n"
 

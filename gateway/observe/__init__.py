@@ -6,6 +6,7 @@
 - ``snapshot``  plain numbers by metric and labels, which can be sent and merged
 - ``metrics``   folds records into a snapshot, at the end of a request and for each scrape
 - ``export``    a snapshot as Prometheus metric families
+- ``log_writer`` writes lines to a stream that may stop taking them
 - ``logs``      structured lines, with every secret taken out
 
 Counting on the hot path is plain attributes on the record and its stream. Nothing here looks up a

@@ -1,4 +1,4 @@
-"""A snapshot as Prometheus metric families, on a registry passed in. Counts nothing itself."""
+"""A snapshot as Prometheus metric families, for a registry of the caller's. Counts nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.registry import Collector
 
 from gateway.observe.snapshot import BUCKETS, FAMILIES, Family, Kind, Snapshot
 
@@ -56,8 +56,3 @@ class SnapshotCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families of a fresh snapshot."""
         return families(self._snapshot())
-
-
-def register(registry: CollectorRegistry, snapshot: Callable[[], Snapshot]) -> None:
-    """Show ``snapshot()`` on every scrape of ``registry``."""
-    registry.register(SnapshotCollector(snapshot))

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from functools import cache
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 import structlog
 
+from gateway.observe.log_writer import LineWriter, QueuedWriter
 from gateway.policy.redact import MASK, bounded, escape_controls, is_secret_name, redact
 from gateway.streams.events import Phase
 
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 
     from gateway.observe.records import RequestRecord
     from gateway.streams.stream import Stream
-
-LEVELS: Final = ("debug", "info", "warning", "error")
-FORMATS: Final = ("json", "console", "auto")
 
 _LIBRARIES = ("", "aiohttp", "asyncio")
 _MAX_DEPTH = 6
@@ -38,6 +37,7 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
     ``format`` is ``json`` (one object per line), ``console`` (for people) or ``auto`` (console on a
     terminal).
     """
+    lines = _standard_error() if stream is None else LineWriter(stream)
     stream = sys.stderr if stream is None else stream
     console = format == "console" or (format == "auto" and stream.isatty())
     processors: list[Processor] = [
@@ -53,7 +53,7 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(_number(level)),
-        logger_factory=lambda *_: _Writer(stream),
+        logger_factory=lambda *_: _Writer(lines),
         cache_logger_on_first_use=False,
     )
     _take_over_libraries()
@@ -250,19 +250,20 @@ def _without_surrogates(value: Any) -> Any:
 
 
 class _Writer:
-    """Writes whole lines; a reader that has gone away must not break what is being logged."""
+    """What structlog writes to."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, lines: LineWriter | QueuedWriter) -> None:
+        self._lines = lines
 
     def msg(self, message: str) -> None:
-        try:
-            self._stream.write(message + "\n")
-            self._stream.flush()
-        except (OSError, ValueError):
-            return
+        self._lines.write(message)
 
     debug = info = warning = error = critical = exception = log = msg
+
+
+@cache
+def _standard_error() -> QueuedWriter:
+    return QueuedWriter(sys.stderr)
 
 
 class StandardHandler(logging.Handler):

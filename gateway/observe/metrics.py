@@ -58,11 +58,15 @@ class Metrics:
         self._providers: set[str] = set()
         self._spans: set[tuple[str, str]] = set()
         self._words: set[str] = set()
+        self._circuits: dict[str, float] = {}
         self.configure(providers)
 
     def configure(self, providers: Collection[str]) -> None:
-        """Take the configured providers, at the start and after a reload."""
+        """Take the configured providers, at the start and after a reload: their circuits begin
+        anew.
+        """
         self._providers = set(providers)
+        self._circuits.clear()
 
     def begin(self, record: RequestRecord) -> None:
         """A request came: it is in the gauges and on the page of open streams from now on."""
@@ -105,13 +109,14 @@ class Metrics:
         """A request succeeded after a retry; ``reason`` is that of its last retry."""
         self._total.count(names.RESCUED, (self._provider(provider), self._word(reason)))
 
-    def discarded(self, provider: str, tokens: int) -> None:
-        """Tokens were thrown away that are not in a retired stream."""
-        self._total.count(names.DISCARDED_TOKENS, (self._provider(provider),), tokens)
-
     def budget_exhausted(self, provider: str) -> None:
         """A retry was due, and the budget did not allow it."""
         self._total.count(names.BUDGET_EXHAUSTED, (self._provider(provider),))
+
+    def circuit(self, provider: str, value: float) -> None:
+        """How the provider's circuit stands: 1 is open, 0.5 half open, 0 closed."""
+        if provider in self._providers:
+            self._circuits[provider] = value
 
     def upstream_error(self, provider: str, status: int, body: str) -> None:
         """An error answer was thrown away; ``observe`` counts that of the last attempt."""
@@ -125,6 +130,7 @@ class Metrics:
         longest = 0.0
         for provider in self._providers:
             taken.gauge(names.OPEN_REQUESTS, (provider,), 0)
+            taken.gauge(names.CIRCUIT_OPEN, (provider,), self._circuits.get(provider, 0.0))
         for span in self._spans:
             taken.gauge(names.OPEN_STREAMS, span, 0)
         for record in self._live:

@@ -151,12 +151,19 @@ LONGEST_GAP = Family(
     (),
     "The longest time for which a stream open now has made no progress.",
 )
+CIRCUIT_OPEN = Family(
+    "gateway_circuit_open",
+    Kind.GAUGE_MAX,
+    ("provider",),
+    "Whether the provider is not asked for a while: 1 open, 0.5 half open, 0 closed.",
+)
 BUILD_INFO = Family("gateway_build_info", Kind.GAUGE_MAX, ("version",), "The running version.")
 
 FAMILIES: tuple[Family, ...] = (
     REQUESTS, STREAM_ENDS, ATTEMPTS, RETRIES, RESCUED, DISCARDED_TOKENS, BUDGET_EXHAUSTED, STALLS,
     UPSTREAM_ERRORS, EVENTS, TOKENS, BYTES, FIRST_BYTE, FIRST_EVENT, FIRST_CONTENT, EVENT_GAP,
-    STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP, BUILD_INFO,
+    STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP, CIRCUIT_OPEN,
+    BUILD_INFO,
 )  # fmt: skip
 
 

@@ -1,10 +1,16 @@
-"""Decisions about one request that need no I/O: the map of this package, no code itself.
+"""Decisions that need no I/O: the map of this package, no code itself.
 
-- ``routing``  the request target → a provider and the rest of the path, an own page, a refusal
-- ``headers``  which headers go upstream and which come back
-- ``peek``     model, stream and choices out of a request body, without understanding the rest of it
-- ``clients``  which program asks, in which session, and whether it is itself retrying
-- ``redact``   takes secrets out of everything that is logged or shown
+- ``routing``     the request target → a provider and the rest of the path, an own page, a refusal
+- ``headers``     which headers go upstream and which come back
+- ``peek``        model, stream and choices out of a request body, without understanding the rest
+- ``clients``     which program asks, in which session, and whether it is itself retrying
+- ``redact``      takes secrets out of everything that is logged or shown
+- ``error_body``  what an error says, in whatever shape it came
+- ``retry``       whether and when a failed try is made again; the table of failures
+- ``budget``      how many retries a provider may cost in a minute
+- ``breaker``     when a provider is not asked for a while
+- ``rename``      a request for another provider's name of the model
 
-Nothing here keeps state, reads a clock or raises on what a client sent.
+``budget`` and ``breaker`` keep counts of what they were told; nothing else here keeps anything from
+one request to the next. Nothing reads a clock or raises on what a client sent.
 """

@@ -70,12 +70,33 @@ def _words_of(value: Any) -> Words:
         return Words(ErrorBody.JSON, None, text_of(value))
     error = value.get("error")
     inner = error if isinstance(error, dict) else value
-    kind = inner.get("type") or inner.get("status")
-    code = text_of(inner.get("code") or kind) or None
+    kind = _word(inner.get("type")) or _word(inner.get("status"))
+    code = _word(inner.get("code")) or kind
     message = inner.get("message") or inner.get("detail")
-    if not message:
-        message = error if error and not isinstance(error, dict) else value
-    return Words(ErrorBody.JSON, code, text_of(message), text_of(kind) or None)
+    if not message and isinstance(error, str):
+        message = error
+    return Words(ErrorBody.JSON, code, _sentence(message), kind)
+
+
+def _word(value: Any) -> str | None:
+    """A code or type: a string or a number, nothing that could hold more."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    return str(value) or None
+
+
+def _sentence(message: Any) -> str:
+    """A message as text. Of a validation report (FastAPI), where it is wrong and why, not what was
+    sent.
+    """
+    if not isinstance(message, list):
+        return message if isinstance(message, str) else ""
+    parts = []
+    for entry in message:
+        if isinstance(entry, dict) and isinstance(entry.get("msg"), str):
+            place = ".".join(str(step) for step in entry.get("loc") or ())
+            parts.append(f"{place}: {entry['msg']}" if place else entry["msg"])
+    return "; ".join(parts)
 
 
 def _is_html(text: bytes) -> bool:

@@ -4,15 +4,12 @@ Fields are (name, value) pairs in the order of the wire; names keep their case, 
 separate. A deny-list, not an allow-list: providers add headers that clients depend on (rate limits,
 request ids, usage displays).
 
-Values are text as aiohttp decodes it: UTF-8, each byte that is none as a lone surrogate
-(surrogateescape). aiohttp's writer can send text only, and silently drops lone surrogates; both
-functions here hand such a byte on as the Latin-1 character it most likely was, so that a value is
-never shortened.
+Names and values are Latin-1 text, one character for each byte of the wire. What the bytes mean is
+nobody's business here, and none is changed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -46,7 +43,6 @@ _OF_REPLACED_BODY = frozenset(
     }
 )  # fmt: skip
 _QUERY_CREDENTIALS = frozenset({"access_token", "api-key", "api_key", "key"})
-_LONE_BYTE = re.compile("[\udc80-\udcff]")
 
 
 class AuthForm(StrEnum):
@@ -98,7 +94,7 @@ def to_upstream(
                 out.append(credential)
                 credential_sent = True
         else:
-            out.append((name, _sendable(value)))
+            out.append((name, value))
     if credential is not None and not credential_sent:
         out.append(credential)
     return out
@@ -124,7 +120,7 @@ def to_client(
         dropped |= _OF_REPLACED_BODY
     if stream:
         dropped |= {"x-accel-buffering"}
-    out = [(name, _sendable(value)) for name, value in fields if name.lower() not in dropped]
+    out = [(name, value) for name, value in fields if name.lower() not in dropped]
     if stream:
         out.append(("x-accel-buffering", "no"))
     out += own_fields(request_id, provider, attempts)
@@ -162,9 +158,3 @@ def _named_in_connection(fields: Fields) -> frozenset[str]:
         for option in value.split(",")
     }
     return frozenset(named)
-
-
-def _sendable(value: str) -> str:
-    if value.isascii():
-        return value
-    return _LONE_BYTE.sub(lambda match: chr(ord(match.group()) - 0xDC00), value)

@@ -41,13 +41,8 @@ class RequestFacts:
     model: str | None = None
     stream: bool | None = None
     choices: int = 1
-    include_usage: bool | None = None
     background: bool | None = None
     readable: bool = False
-
-
-class _StreamOptions(msgspec.Struct):
-    include_usage: msgspec.Raw = msgspec.Raw()
 
 
 class _GenerationConfig(msgspec.Struct):
@@ -64,7 +59,6 @@ class _Body(msgspec.Struct):
     stream: msgspec.Raw = msgspec.Raw()
     n: msgspec.Raw = msgspec.Raw()
     background: msgspec.Raw = msgspec.Raw()
-    stream_options: msgspec.Raw = msgspec.Raw()
     generation_config: msgspec.Raw = msgspec.field(
         default_factory=msgspec.Raw, name="generationConfig"
     )
@@ -74,7 +68,6 @@ class _Body(msgspec.Struct):
 
 
 _BODY = msgspec.json.Decoder(_Body)
-_OPTIONS = msgspec.json.Decoder(_StreamOptions)
 _GENERATION = msgspec.json.Decoder(_GenerationConfig)
 _VALUE = msgspec.json.Decoder()
 
@@ -148,7 +141,6 @@ def _of_json(body: bytes) -> RequestFacts:
         model=_text(fields.model),
         stream=_flag(fields.stream),
         choices=_choices(fields),
-        include_usage=_include_usage(fields.stream_options),
         background=_flag(fields.background),
         readable=True,
     )
@@ -210,16 +202,6 @@ def _choices(fields: _Body) -> int:
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return 1
     return max(_count(generation.candidate_count), _count(generation.candidate_count_snake))
-
-
-def _include_usage(raw: msgspec.Raw) -> bool | None:
-    data = bytes(raw)
-    if not data:
-        return None
-    try:
-        return _flag(_OPTIONS.decode(data).include_usage)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        return None
 
 
 def _of_form(body: bytes) -> RequestFacts:

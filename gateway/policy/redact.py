@@ -237,6 +237,10 @@ def _basic_login(encoded: str) -> Iterable[str]:
     yield login.partition(":")[2]
 
 
+_ECHO = 48
+_ECHO_WITHIN = 1 << 20
+
+
 def scrub(text: str, secrets: Sequence[str]) -> str:
     """Mask what ``secrets`` name, and every part of one that is ``SLICE`` characters or longer."""
     for secret in secrets:
@@ -259,6 +263,21 @@ def scrub(text: str, secrets: Sequence[str]) -> str:
             done = at + SLICE
     out.append(text[done:])
     return "".join(out)
+
+
+def repeats(text: str, request: bytes) -> bool:
+    """Whether a message repeats a part of the request's body: a prompt must not reach the log.
+
+    ``request`` is looked at up to a megabyte; parts shorter than ``_ECHO`` characters (a model's
+    name, a parameter's) are what messages are about.
+    """
+    body = request[:_ECHO_WITHIN]
+    step = _ECHO // 2
+    probe = text[:MAX_SUMMARY].encode("utf-8", "replace")
+    return any(
+        probe[at : at + step] in body and probe[at : at + _ECHO] in body
+        for at in range(0, max(0, len(probe) - _ECHO + 1), step)
+    )
 
 
 def bounded(text: str, limit: int = 300) -> str:

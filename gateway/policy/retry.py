@@ -143,8 +143,6 @@ def decide(
     """
     if not failure.retryable:
         return Stop.FINAL
-    if story.retries >= story.allowed:
-        return Stop.SPENT
     if failure.sent and not story.inference:
         return Stop.NOT_REPEATABLE
     if failure.ambiguous and (
@@ -153,6 +151,8 @@ def decide(
         return Stop.AMBIGUOUS
     if failure.after_content and story.after_content >= rule.max_retries_after_content:
         return Stop.CONTENT
+    if story.retries >= story.allowed:
+        return Stop.SPENT
     delay = backoff(rule, story.retries, jitter)
     if failure.retry_after is not None:
         if failure.retry_after > rule.retry_after_max:

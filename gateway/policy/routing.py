@@ -93,11 +93,6 @@ def route(
     return ToProvider(name, slash + tail + query)
 
 
-def join(base_url: str, rest: str) -> str:
-    """The upstream URL, nothing re-encoded; ``base_url`` may have a path and a trailing slash."""
-    return base_url.rstrip("/") + rest
-
-
 def _split(target: str) -> tuple[str, str]:
     """Path, and query with its question mark, so that an empty query stays one."""
     at = target.find("?")

@@ -3,7 +3,10 @@
 ::
 
     server       aiohttp's low-level server with what a relay needs: limits told in JSON
-    handler      match the provider → read the body → find the protocol → attempt → answer → record
+    handler      match the provider → read the body → find the protocol → rescue → record
+    rescue       try, wait and try again, go elsewhere, give up; the counting of all that
+    fallback     which other providers there are, and turning a request to one of them
+    pulse        keepalives to a client that waits
     call         what is known of one request; the structs that the modules below share
     body         the request's body: kept for a second try, or streamed through
     attempt      one try: connect, send, wait for the answer's head (library errors → GatewayError)

@@ -133,10 +133,10 @@ def _note_overhead(call: Call, tools: Tools) -> None:
 def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any, Outcome]:
     """What hands the answer on, by what it is."""
     content_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    content = exchange.status == 200 and call.request.method != "HEAD"
+    content = 200 <= exchange.status < 300 and call.request.method != "HEAD"
     if exchange.status >= 400 and call.known and not call.destination_observes:
         return passage.hold_error(call, exchange)
-    stream = content and content_type == "text/event-stream"
+    stream = content and pump.may_be_stream(call, content_type)
     coding = exchange.headers.get("Content-Encoding")
     if call.downstream.started and (not stream or is_compressed(coding)):
         # Its head is out, for keepalives: only a stream like the one that was announced fits it.

@@ -163,7 +163,8 @@ class RequestBody:
 async def receive(
     request: web.BaseRequest, budget: Budget, *, most: int | None, limit: int | None
 ) -> RequestBody:
-    """The body of ``request``: kept if it has at most ``most`` bytes, streamed if that is None.
+    """The body of ``request``: kept if it has at most ``most`` bytes; if that is None, streamed
+    unless it has come already.
 
     ``limit`` is the most bytes that are let through at all. Raises GatewayError.
     """
@@ -179,6 +180,10 @@ async def receive(
         # The low-level server leaves this to its handler.
         request.transport.write(_CONTINUE)
     body = RequestBody(budget, length, limit)
+    if most is None and length is not None and request.content.is_eof():
+        # All of it is here, so keeping it costs nothing; and what can be sent again may go out on a
+        # pooled connection, for should that be dead it goes out once more on a fresh one.
+        most = _PIECE
     if most is None:
         body.stream(request.content)
     else:

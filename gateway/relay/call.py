@@ -5,13 +5,14 @@ A :class:`Call` is filled in from the top of the handler down, and read by every
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gateway.policy.breaker import Breaker, ModelBreakers
 from gateway.policy.budget import RetryBudget
 from gateway.policy.peek import RequestFacts
-from gateway.policy.redact import secrets_of, summary
+from gateway.policy.redact import repeats, scrub, secrets_of, summary
 from gateway.protocols import generic
 from gateway.relay.pulse import Pulse
 from gateway.streams.events import Hold
@@ -46,6 +47,9 @@ class Health:
         self.budget = RetryBudget(provider.retry.budget, provider.retry.budget_floor)
         self.provider = Breaker(circuit.failures, circuit.open_for)
         self.models = ModelBreakers(circuit.failures, circuit.open_for)
+
+
+_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +142,23 @@ class Call:
         facts = self.facts
         return facts.stream is True or (facts.stream is None and not facts.readable)
 
+    def secrets(self) -> tuple[str, ...]:
+        """The credentials of this request: the client's own, and the gateway's for the provider."""
+        own = self.destination.provider.api_key if self.destination is not None else None
+        found = secrets_of(self.fields, self.target.partition("?")[2])
+        return found if own is None else (*found, own.reveal())
+
+    def code(self, text: str | None) -> str | None:
+        """An error's code or type as it may be logged; None for what is no such word."""
+        if text is None or not _CODE.fullmatch(text):
+            return None
+        return text if scrub(text, self.secrets()) == text else None
+
     def summary(self, text: str, limit: int = 300) -> str:
-        """``text`` as one bounded line, without the credentials that the request carries."""
-        return summary(text, secrets_of(self.fields, self.target.partition("?")[2]), limit)
+        """``text`` as one bounded line, without credentials and without what the client sent."""
+        if self.body is not None and repeats(text, self.body.head):
+            return "(the provider's message repeats the request)"
+        return summary(text, self.secrets(), limit)
 
     def settings(self, protocol: StreamProtocol) -> Settings:
         """How a stream that answers this request is to be treated."""

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -168,6 +168,21 @@ def of_status(
         status=held.status,
     )
     return Failed(error, failure, fields=held.fields, held=held)
+
+
+def error_in_200(error: ProviderError, fields: Fields) -> Failed:
+    """A 200 that holds an error object: it is the HTTP error that its type means."""
+    if error.code is None:
+        error = replace(error, code=Code.INVALID_RESPONSE.value)
+    told = GatewayError(
+        Origin.UPSTREAM,
+        Code.INVALID_RESPONSE,
+        error.message or error.type,
+        retryable=error.retryable,
+        status=error.status,
+    )
+    failure = Failure(Reason.INVALID, error.retryable)
+    return Failed(told, failure, provider_error=error, fields=fields)
 
 
 def broken_off(host: str, fields: Fields) -> Failed:

@@ -10,6 +10,7 @@ from gateway.policy.rename import rename_model
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gateway.relay.attempt import Tools
     from gateway.relay.call import Call, Destination
 
 
@@ -21,7 +22,7 @@ def chain(first: Destination, destinations: Mapping[str, Destination]) -> Iterat
             yield other
 
 
-def redirect(call: Call, other: Destination) -> bool:
+def redirect(tools: Tools, call: Call, other: Destination) -> bool:
     """Send the call to another provider, under its name for the model; False where that cannot be.
 
     Only a body that was kept can be sent again.
@@ -50,6 +51,8 @@ def redirect(call: Call, other: Destination) -> bool:
         provider=own.provider.name,
         to=other.provider.name,
     )
+    # What has failed is counted where it failed.
+    tools.metrics.retire(call.record)
     call.destination = other
     call.record.provider = other.provider.name
     return True

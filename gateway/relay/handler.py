@@ -163,6 +163,7 @@ class Relay:
         call.protocol = protocols.for_path(request.method, call.target.partition("?")[0])
         if self._draining:
             raise _draining()
+        self._check_head(call)
         call.destination = destination = self._find(route)
         assert isinstance(route, routing.ToProvider)
         provider = destination.provider
@@ -178,6 +179,12 @@ class Relay:
         call.hold = _hold(request.headers.get("x-gateway-hold"), provider)
         await self._receive(call)
         await see_through(self._tools, call, self._destinations)
+
+    def _check_head(self, call: Call) -> None:
+        """The server bounds each field; here is the bound of all of them."""
+        size = sum(len(name) + len(value) + 4 for name, value in call.fields) + len(call.target)
+        if size > self._server.max_header:
+            raise replies.head_too_large(self._server.max_header)
 
     def _find(self, route: routing.Route) -> Destination:
         if isinstance(route, routing.NoProvider):

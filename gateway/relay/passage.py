@@ -14,6 +14,7 @@ from gateway.errors import Code
 from gateway.policy import headers
 from gateway.policy.error_body import ErrorBody, details_of, read_error
 from gateway.policy.retry import retry_after, retry_delay
+from gateway.protocols.base import provider_error
 from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
@@ -22,6 +23,7 @@ from gateway.streams.coding import Decoder, is_compressed
 if TYPE_CHECKING:
     from gateway.relay.call import Call
     from gateway.relay.upstream import Exchange
+    from gateway.streams.events import ProviderError
 
 _SAMPLE: Final = 64 * 1024
 """Bytes of an error's body that are looked at."""
@@ -31,9 +33,6 @@ _JUDGED: Final = 1024 * 1024
 
 _ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
-
-_MESSAGE: Final = 2000
-"""Characters of a provider's message that are told in the gateway's own."""
 
 _SPACE: Final = b" \t\r\n"
 _BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
@@ -114,7 +113,7 @@ def _note_error(call: Call, plain: bytes) -> None:
     record = call.record
     kind, code, message, _ = read_error(plain)
     record.upstream_body = kind
-    record.error_code = record.error_code or code
+    record.error_code = record.error_code or call.code(code)
     record.error = record.error or (call.summary(message) if message else None)
 
 
@@ -128,32 +127,35 @@ def must_be_judged(call: Call, content_type: str) -> bool:
     return content_type in ("application/json", "text/html") or content_type.endswith("+json")
 
 
-async def judge(call: Call, exchange: Exchange) -> Outcome:
+async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     """Hold a 200 that is no stream until it can be told from an answer, then pass it or fail.
 
     One that is long, or takes long to come, is handed on as far as it has come: some providers send
-    blank lines for minutes before their answer, and clients wait for the first of them.
+    blank lines for minutes before their answer, and clients wait for the first of them. ``first``
+    is what has been read of it.
     """
     assert call.destination is not None
     host, provider = call.destination.host, call.destination.provider
     patience, limit = provider.held_keepalive(call.hold.value), provider.timeouts.response
-    held = bytearray()
+    held = bytearray(first)
+    whole = False
     try:
         async with asyncio.timeout(min(patience, limit)):
             whole = await _hold(call, exchange, held)
     except TimeoutError:
-        if patience <= limit:
-            return await relay(call, exchange, bytes(held))
-        return failures.fell_silent(host, exchange.fields)
+        if patience > limit:
+            return failures.fell_silent(host, exchange.fields)
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
         return failures.broken_off(host, exchange.fields)
-    if not whole:
-        return await relay(call, exchange, bytes(held))
-    if exchange.broke:
+    if whole and exchange.broke:
         return failures.broken_off(host, exchange.fields)
-    plain = _plain(exchange, bytes(held))
+    plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
-    return await relay(call, exchange, bytes(held)) if failed is None else failed
+    if failed is not None:
+        return failed
+    if call.downstream.started:
+        return await refuse_kind()
+    return await relay(call, exchange, bytes(held))
 
 
 async def hold_error(call: Call, exchange: Exchange) -> Outcome:
@@ -201,25 +203,22 @@ async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
 def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
     """The failure that a whole 200 is; None for an answer."""
     kind, _, message, _ = read_error(plain)
-    what = ""
-    retryable = True
     if kind is ErrorBody.EMPTY:
         what = "an empty body"
     elif kind is ErrorBody.HTML:
         what = f'an HTML page ("{call.summary(message, 200)}")'
-    elif kind is ErrorBody.TEXT or not lenient.is_whole(plain):
+    elif kind is ErrorBody.TEXT:
+        what = f'text ("{call.summary(message, 200)}")'
+    elif not lenient.is_whole(plain):
         what = "broken JSON"
     elif _is_error(plain):
-        what = f"an error: {call.summary(message, _MESSAGE)}"
-        retryable = _can_help(call, plain)
-    if not what:
+        call.record.upstream_body = kind
+        error = _error_in(call, plain) or provider_error("error", message)
+        return failures.error_in_200(error, exchange.fields)
+    else:
         return None
     call.record.upstream_body = kind
-    return failures.invalid(
-        f"The provider answered with {what}",
-        retryable=retryable,
-        fields=exchange.fields,
-    )
+    return failures.invalid(f"The provider answered with {what}.", fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:
@@ -229,13 +228,18 @@ def _is_error(plain: bytes) -> bool:
     return bool(value.get("error")) or "error" in (value.get("type"), value.get("object"))
 
 
-def _can_help(call: Call, plain: bytes) -> bool:
-    """Whether another try may get an answer, by the type of the error."""
+def _error_in(call: Call, plain: bytes) -> ProviderError | None:
+    """The error that a body holds, as the protocol's reader understands it."""
     assert call.protocol is not None
     reader = call.protocol.reader(1)
     try:
         reader.read(b"", plain)
     except Exception:  # noqa: BLE001 - a reader's bug must not become the client's
-        return True
-    error = reader.facts.error
+        return None
+    return reader.facts.error
+
+
+def _can_help(call: Call, plain: bytes) -> bool:
+    """Whether another try may get an answer, by the type of the error."""
+    error = _error_in(call, plain)
     return error is None or error.retryable

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.observe import logs
 from gateway.policy import headers
-from gateway.relay import failures, replies
+from gateway.relay import failures, passage, replies
 from gateway.relay.failures import Answered, Outcome
+from gateway.streams import faults
 from gateway.streams.coding import Decoder, is_compressed
 from gateway.streams.events import Verdict
+from gateway.streams.sse import BOM
 from gateway.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ FINISH_SECONDS: Final = 10.0
 _TICK: Final = 0.001
 """Seconds by which a timer may fire early: uvloop's count in milliseconds."""
 
+_OTHER_KINDS: Final = ("json", "html", "xml", "ndjson", "eventstream", "jsonl")
+"""Ends of media types that are no event stream, whatever was asked for."""
+
+_NO_EVENT: Final = (b"{", b"[", b"<")
+_EVENT_STARTS: Final = (b"data:", b"event:", b":", b"id:", b"retry:")
+
 _LARGE: Final = 256 * 1024
 """Bytes that are handed on in one write."""
 
@@ -44,6 +52,25 @@ _ENDS_SOON: Final = frozenset(
     }
 )
 """Verdicts after which the provider is about to end, if it has not yet."""
+
+
+class NotAStreamError(Exception):
+    """The first bytes of a body show that it is no stream of events; carries them."""
+
+    def __init__(self, first: bytes) -> None:
+        super().__init__("no stream of events")
+        self.first = first
+
+
+def may_be_stream(call: Call, content_type: str) -> bool:
+    """Whether an answer is read as a stream of events: one that says so, and one to a request for
+    a stream that says nothing else that could be one. Its first bytes decide.
+    """
+    if content_type == "text/event-stream":
+        return True
+    if not (call.known and call.facts.stream) or call.destination_observes:
+        return False
+    return not content_type.endswith(_OTHER_KINDS)
 
 
 async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
@@ -66,6 +93,10 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         call.pulse.hold(exchange, beat)
     try:
         await pump.run()
+    except NotAStreamError as error:
+        record.stream = None
+        call.pulse.stop()
+        return await passage.judge(call, exchange, error.first)
     except asyncio.CancelledError:
         if call.interrupted:
             pump.give_up(replies.DRAINING, Verdict.DRAINED)
@@ -78,9 +109,22 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         logs.warn_stall(record, now)
     elif stream.cut:
         logs.warn_cut(record, now)
+    _note_failure(call, stream, now - (stream.last_progress_at or exchange.sent_at))
     if stream.committed:
         return Answered()
     return failures.of_stream(stream, exchange.sent_at, now, exchange.fields)
+
+
+def _note_failure(call: Call, stream: Stream, silence: float) -> None:
+    """Put into the record why a stream was no answer, whoever is told."""
+    record, error = call.record, stream.error
+    if error is not None:
+        record.error_code = call.code(error.code) or call.code(error.type)
+        record.error = call.summary(error.message)
+    elif stream.cut and stream.verdict is not None:
+        stalled = stream.verdict in _STALLS
+        fault = faults.stalled(silence) if stalled else faults.cut(stream.verdict)
+        record.error_code, record.error = fault.code, fault.message
 
 
 def _let_go(tools: Tools, exchange: Exchange, stream: Stream) -> None:
@@ -167,10 +211,25 @@ class Pump:
         now = self._loop.time()
         if chunk:
             self._call.record.first_byte_at = now
+            if not self._stream.committed:
+                self._refuse_other_kinds(chunk)
             return self._stream.receive_data(chunk, now)
         if self._exchange.broke:
             return self._stream.receive_reset(now)
         return self._stream.receive_eof(now)
+
+    def _refuse_other_kinds(self, first: bytes) -> None:
+        """No line of an event stream begins like JSON or HTML; and where nothing says that it is
+        one, it has to begin like one.
+        """
+        start = first.removeprefix(BOM).lstrip()
+        declared = self._exchange.headers.get("Content-Type", "").lower()
+        if not start:
+            return
+        if start[:1] in _NO_EVENT or not (
+            declared.startswith("text/event-stream") or start.startswith(_EVENT_STARTS)
+        ):
+            raise NotAStreamError(first)
 
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
@@ -252,7 +311,7 @@ class Pump:
         """End the stream at once for a reason of the gateway's own."""
         if self._stream.closed:
             return
-        self._finish(self._stream.give_up(fault, verdict))
+        self._finish(self._stream.give_up(fault, verdict, self._loop.time()))
 
     # The one timer.
 

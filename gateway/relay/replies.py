@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gateway.errors import Code, GatewayError, Origin
 from gateway.policy import headers
 from gateway.policy.error_body import read_error
+from gateway.policy.retry import Reason
 from gateway.protocols import openai_chat
 from gateway.relay.downstream import Done
 from gateway.streams.events import Fault
@@ -33,6 +34,11 @@ DRAINING: Final = Fault(
 """What is told to those whose answers are not over when the gateway ends."""
 
 _RETRY_SOON: Final = frozenset({Code.DRAINING, Code.OVERLOADED, Code.UNAVAILABLE})
+_WAITS: Final = frozenset({"retry-after", "retry-after-ms"})
+
+RETRY_AFTER: Final = "5"
+"""Seconds to wait after a rate limit whose provider says nothing."""
+
 _LINGER: Final = 1.0
 """Seconds for which a client that is still sending may read why it is refused."""
 
@@ -51,8 +57,10 @@ def begin(
     """
     assert call.destination is not None
     record = call.record
-    if call.body is not None and commit:
-        call.body.release()
+    if commit:
+        call.pulse.stop()
+        if call.body is not None:
+            call.body.release()
     if record.overhead is not None and record.first_byte_at is None:
         record.overhead += asyncio.get_running_loop().time() - exchange.head_at
     record.status = exchange.status
@@ -74,14 +82,19 @@ def failed(call: Call, failure: Failed) -> None:
         _tell(call, failure)
         return
     if held is not None:
-        _pass_on(call, held)
+        _pass_on(call, failure, held)
         return
     if provider_error is None:
         refuse(call, error, failure.fields)
         return
     body = provider_error_body(dialect(call), provider_error)
     _note(call, error, provider_error.code or provider_error.type)
-    _send(call, provider_error.status, body, _fields(call, failure.fields))
+    fields = _fields(call, failure.fields)
+    if failure.failure.reason is Reason.INVALID:
+        fields.append(("x-gateway-error", error.code.value))
+    if provider_error.retryable:
+        fields += _when_to_retry(provider_error.status, fields)
+    _send(call, provider_error.status, body, fields)
 
 
 def _tell(call: Call, failure: Failed) -> None:
@@ -109,7 +122,7 @@ def tell(call: Call, fault: Fault, withheld: bytes = b"") -> None:
     call.downstream.end(frames)
 
 
-def _pass_on(call: Call, held: Held) -> None:
+def _pass_on(call: Call, failure: Failed, held: Held) -> None:
     """The provider's own error, as it came."""
     assert call.destination is not None
     record = call.record
@@ -122,8 +135,17 @@ def _pass_on(call: Call, held: Held) -> None:
         provider=call.destination.provider.name,
         attempts=record.attempts,
     )
+    if failure.failure.retryable:
+        fields += _when_to_retry(held.status, fields)
     call.downstream.start(held.status, held.reason, fields)
     call.downstream.end(held.body)
+
+
+def _when_to_retry(status: int, fields: Fields) -> Fields:
+    """A rate limit always says when: some clients give up on one that does not."""
+    if status != 429 or any(name.lower() in _WAITS for name, _ in fields):
+        return []
+    return [("Retry-After", RETRY_AFTER)]
 
 
 def refuse(call: Call, error: GatewayError, fields: Fields = ()) -> None:
@@ -165,13 +187,18 @@ def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes
     return json.dumps(shaped, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def oversized_head(downstream: Downstream, limit: int) -> Done:
-    """Refuse a request whose header fields are larger than the gateway reads."""
+def head_too_large(limit: int) -> GatewayError:
+    """The refusal of a request whose header fields are larger, or more, than the gateway reads."""
     message = (
-        f"A header field or the address of the request is larger than the {limit} bytes that "
-        "server.max_header allows."
+        f"The header fields and the address of the request are larger than the {limit} bytes that "
+        "server.max_header allows, or there are too many fields."
     )
-    return _send_unread(downstream, GatewayError(Origin.CLIENT, Code.HEADERS_TOO_LARGE, message))
+    return GatewayError(Origin.CLIENT, Code.HEADERS_TOO_LARGE, message)
+
+
+def oversized_head(downstream: Downstream, limit: int) -> Done:
+    """Refuse a request whose head could not be read for its size."""
+    return _send_unread(downstream, head_too_large(limit))
 
 
 def malformed(downstream: Downstream) -> Done:
@@ -191,7 +218,7 @@ def _send_unread(downstream: Downstream, error: GatewayError) -> Done:
 
 def _note(call: Call, error: GatewayError, code: str) -> None:
     record = call.record
-    record.error_code = code
+    record.error_code = call.code(code)
     record.error = call.summary(error.message)
 
 
@@ -212,8 +239,9 @@ def _fields(call: Call, upstream: Fields) -> list[tuple[str, str]]:
 def _send(call: Call, status: int, body: bytes, fields: list[tuple[str, str]]) -> None:
     call.record.status = status
     call.record.bytes_down += len(body)
-    # After a request that could not be read to its end nothing can be told apart any more.
-    if call.request.content.exception() is not None:
+    # After a request that was not, or could not be, read to its end nothing can be told apart.
+    unread = call.body is None and call.request.body_exists
+    if unread or call.request.content.exception() is not None:
         call.downstream.last = True
     call.downstream.start(status, _phrase(status), [*_json(body), *fields])
     call.downstream.end(body)

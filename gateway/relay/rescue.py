@@ -35,7 +35,8 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
     """Answer a request with the first try that succeeds, or with the failure of the last."""
     first = call.destination
     assert first is not None
-    waiting = list(fallback.chain(first, destinations))
+    alone = call.asks_no_retry or first.observes
+    waiting = [] if alone else list(fallback.chain(first, destinations))
     reason: Reason | None = None
     while True:
         outcome, stop, last = await _at_one_provider(tools, call)
@@ -61,6 +62,9 @@ async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | No
     reason: Reason | None = None
     while True:
         outcome = await _guarded(tools, call, destination)
+        if outcome is None:
+            wait = destination.health.provider.wait(time())
+            return _unavailable(destination, wait), Stop.SPENT, reason
         if isinstance(outcome, Answered):
             return outcome, None, reason
         failure = outcome.failure
@@ -85,9 +89,7 @@ async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | No
 def _go_elsewhere(tools: Tools, call: Call, waiting: list[Destination]) -> bool:
     """Turn to the next provider that can take the request, if there is one."""
     while waiting:
-        other = waiting.pop(0)
-        if fallback.redirect(call, other):
-            tools.metrics.retire(call.record)
+        if fallback.redirect(tools, call, waiting.pop(0)):
             return True
     return False
 
@@ -133,20 +135,19 @@ def _note_rescue(tools: Tools, call: Call, reason: Reason | None) -> None:
 # The circuit.
 
 
-async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcome:
-    """One try, unless a circuit is open; what it tells about the provider goes to the circuits."""
+async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcome | None:
+    """One try, and what it tells about the provider goes to the circuits; None if one is open."""
     circuits = _circuits(call, destination)
     now = tools.loop.time()
-    shut = next((circuit for circuit in circuits if not circuit.allows(now)), None)
-    if shut is not None:
-        return _unavailable(destination, shut.wait(now))
+    if not all(circuit.allows(now) for circuit in circuits):
+        return None
     try:
         outcome = await attempt(tools, call)
     except BaseException:
         for circuit in circuits:
             circuit.note_nothing()
         raise
-    _tell(circuits, outcome, call, destination, tools.loop.time())
+    _tell(tools, circuits, outcome, call)
     return outcome
 
 
@@ -160,17 +161,37 @@ def _circuits(call: Call, destination: Destination) -> list[Breaker]:
     return circuits
 
 
-def _tell(
-    circuits: list[Breaker], outcome: Outcome, call: Call, destination: Destination, now: float
-) -> None:
-    name = destination.provider.name
+def _tell(tools: Tools, circuits: list[Breaker], outcome: Outcome, call: Call) -> None:
+    """A connect failure counts against the provider, an answer of 500 and above against its
+    model.
+    """
+    record, now = call.record, tools.loop.time()
     unreachable = isinstance(outcome, Failed) and outcome.failure.reason is Reason.CONNECT
-    broken = unreachable or (call.record.upstream_status or 0) >= 500
-    for circuit, bad in zip(circuits, (unreachable, broken), strict=False):
-        if bad and circuit.note_failure(now):
-            logs.logger().warning("circuit_opened", provider=name, seconds=circuit.wait(now))
-        elif not bad and circuit.note_success():
-            logs.logger().info("circuit_closed", provider=name)
+    broken = (record.upstream_status or 0) >= 500
+    for circuit, what, bad in zip(
+        circuits, ("provider", "model"), (unreachable, broken), strict=False
+    ):
+        if bad:
+            changed = circuit.note_failure(now)
+        elif unreachable:
+            circuit.note_nothing()
+            continue
+        else:
+            changed = circuit.note_success()
+        if changed:
+            _announce(tools, call, circuit, what, opened=bad)
+
+
+def _announce(tools: Tools, call: Call, circuit: Breaker, what: str, *, opened: bool) -> None:
+    name = call.record.provider or ""
+    model = call.facts.model if what == "model" else None
+    if opened:
+        seconds = round(circuit.wait(tools.loop.time()), 1)
+        logs.logger().warning("circuit_opened", provider=name, model=model, seconds=seconds)
+    else:
+        logs.logger().info("circuit_closed", provider=name, model=model)
+    if what == "provider":
+        tools.metrics.circuit(name, float(opened))
 
 
 def _unavailable(destination: Destination, wait: float) -> Failed:

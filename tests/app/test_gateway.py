@@ -136,6 +136,23 @@ async def test_a_socket_that_a_dead_process_left_is_taken_over(tmp_path: Path) -
     await gateway.stop()
 
 
+@pytest.mark.parametrize("kind", ["file", "directory"])
+async def test_what_is_no_socket_is_left_alone(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "precious"
+    if kind == "file":
+        path.write_text("keep", encoding="utf-8")
+    else:
+        path.mkdir()
+    with pytest.raises(StartError, match="exists and is no socket"):
+        await configured(f"unix:{path}").start()
+    assert path.exists()
+
+
+async def test_a_host_that_is_none_is_one_sentence() -> None:
+    with pytest.raises(StartError, match="names no host"):
+        await configured("..:80").start()
+
+
 async def test_a_socket_in_use_is_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "gateway.sock"
     first = configured(f"unix:{path}")

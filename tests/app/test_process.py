@@ -74,8 +74,12 @@ async def test_a_second_signal_ends_it_at_once() -> None:
         await asyncio.sleep(0.1)
         assert process.returncode is None, "the first one waits for the stream"
         process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(3):
+            told = await running.text()
         code, _, err = await output(process)
     assert code == 0
+    assert "gateway_draining" in told
+    assert "client_gone" not in err
     assert "Traceback" not in err
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.observe import export
+from gateway.observe.export import SnapshotCollector
 from gateway.observe.snapshot import FAMILIES, Snapshot
 
 if TYPE_CHECKING:
@@ -25,13 +25,14 @@ DOCUMENTED = {
     "gateway_time_to_first_content_seconds", "gateway_event_gap_seconds",
     "gateway_stream_duration_seconds", "gateway_overhead_seconds", "gateway_events_total",
     "gateway_tokens_total", "gateway_relayed_bytes_total", "gateway_open_requests",
-    "gateway_open_streams", "gateway_longest_gap_seconds", "gateway_build_info",
+    "gateway_open_streams", "gateway_longest_gap_seconds", "gateway_circuit_open",
+    "gateway_build_info",
 }  # fmt: skip
 
 
 def page(snapshot: Callable[[], Snapshot]) -> str:
     registry = CollectorRegistry()
-    export.register(registry, snapshot)
+    registry.register(SnapshotCollector(snapshot))
     return generate_latest(registry).decode()
 
 
@@ -68,7 +69,7 @@ def test_each_scrape_takes_a_fresh_snapshot(
     metrics: Metrics, make_record: Callable[..., RequestRecord]
 ) -> None:
     registry = CollectorRegistry()
-    export.register(registry, metrics.snapshot)
+    registry.register(SnapshotCollector(metrics.snapshot))
     before = generate_latest(registry)
     metrics.observe(make_record(status=200))
     assert generate_latest(registry) != before

@@ -13,6 +13,7 @@ import structlog
 from aiohttp import ClientConnectorError, ClientSession, web
 from multidict import CIMultiDict
 
+from gateway.config.model import LOG_FORMATS, LOG_LEVELS
 from gateway.observe import logs
 from gateway.policy.redact import MASK, redact_path, secrets_of, summary
 
@@ -433,8 +434,8 @@ def test_configuring_twice_writes_each_library_line_once() -> None:
     assert len(lines(second)) == 1
 
 
-@pytest.mark.parametrize("level", logs.LEVELS)
-@pytest.mark.parametrize("format_", logs.FORMATS)
+@pytest.mark.parametrize("level", LOG_LEVELS)
+@pytest.mark.parametrize("format_", LOG_FORMATS)
 def test_every_documented_level_and_format_is_accepted(level: str, format_: str) -> None:
     out = io.StringIO()
     logs.configure(level, format_, out)

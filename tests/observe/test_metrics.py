@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.observe import export
+from gateway.observe.export import SnapshotCollector
 from gateway.observe.metrics import _MAX_WORDS, Metrics
 from gateway.policy.error_body import ErrorBody
 
@@ -26,7 +26,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def scrape(metrics: Metrics) -> Samples:
     """Every sample of the text page, as a scraper reads it."""
     registry = CollectorRegistry()
-    export.register(registry, metrics.snapshot)
+    registry.register(SnapshotCollector(metrics.snapshot))
     text = generate_latest(registry).decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -157,12 +157,10 @@ def test_attempts_retries_rescues_and_the_budget_have_counters(metrics: Metrics)
     metrics.attempt("openai", "truncated")
     metrics.retry("openai", "truncated")
     metrics.rescued("openai", "truncated")
-    metrics.discarded("openai", 30)
     metrics.budget_exhausted("sim")
     assert value(metrics, "gateway_attempts_total", provider="openai", result="ok") == 1
     assert value(metrics, "gateway_retries_total", provider="openai", reason="truncated") == 1
     assert value(metrics, "gateway_rescued_total", provider="openai", reason="truncated") == 1
-    assert value(metrics, "gateway_discarded_tokens_total", provider="openai") == 30
     assert value(metrics, "gateway_retry_budget_exhausted_total", provider="sim") == 1
 
 
@@ -245,6 +243,20 @@ def test_the_gauges_follow_what_is_open(
     assert value(metrics, "gateway_open_requests", provider="openai") == 0
     assert value(metrics, "gateway_open_streams", **SPAN) == 0
     assert value(metrics, "gateway_longest_gap_seconds") == 0
+
+
+def test_a_circuit_is_shown_for_each_configured_provider_and_for_no_other(metrics: Metrics) -> None:
+    name = "gateway_circuit_open"
+    assert value(metrics, name, provider="openai") == 0
+    for stands in (1, 0.5, 0, 1):
+        metrics.circuit("openai", stands)
+        assert value(metrics, name, provider="openai") == stands
+    assert value(metrics, name, provider="sim") == 0
+    metrics.circuit("unheard-of", 1)
+    assert sum(sample == name for sample, _ in scrape(metrics)) == 2
+    metrics.configure(["openai"])
+    assert value(metrics, name, provider="openai") == 0
+    assert value(metrics, name, provider="sim") is None
 
 
 def test_a_finished_stream_that_lingers_has_no_gap(

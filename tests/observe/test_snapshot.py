@@ -25,6 +25,7 @@ def some(seconds: float, amount: float, gap: float) -> Snapshot:
     taken.observe(names.FIRST_BYTE, SPAN, seconds)
     taken.gauge(names.OPEN_REQUESTS, ("openai",), amount)
     taken.gauge(names.LONGEST_GAP, (), gap)
+    taken.gauge(names.CIRCUIT_OPEN, ("openai",), 0.5 if amount < 3 else 0)
     taken.gauge(names.BUILD_INFO, ("1",), 1)
     return taken
 
@@ -50,6 +51,7 @@ def test_merging_adds_counters_histograms_and_open_things_and_takes_the_longest_
     assert histogram.total == 1000.0005
     assert merged.numbers[names.OPEN_REQUESTS.name] == {("openai",): 5}
     assert merged.numbers[names.LONGEST_GAP.name] == {(): 5.0}
+    assert merged.numbers[names.CIRCUIT_OPEN.name] == {("openai",): 0.5}
     assert merged.numbers[names.BUILD_INFO.name] == {("1",): 1}
     assert one == some(0.0005, 2, 5.0)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from aiohttp.http_writer import _serialize_headers
-from multidict import CIMultiDict
 
 from gateway.policy.headers import (
     AuthForm,
@@ -183,15 +181,11 @@ def test_the_gateways_own_fields_are_its_own_even_behind_another_gateway() -> No
     ]
 
 
-def test_values_that_are_not_ascii_survive_the_writer() -> None:
-    utf8 = ("X-Name", "café 東京")
-    latin1 = ("X-Old", b"caf\xe9".decode("utf-8", "surrogateescape"))
-    sent = to_upstream([utf8, latin1])
-    assert sent == [utf8, ("X-Old", "café")]
-    assert answer([latin1]) == [("X-Old", "café")]
-    wire = _serialize_headers("GET / HTTP/1.1", CIMultiDict(sent))
-    assert "X-Name: café 東京\r\n".encode() in wire
-    assert "X-Old: café\r\n".encode() in wire
+def test_no_byte_of_a_value_is_changed_whatever_its_encoding() -> None:
+    raw = bytes(range(0x20, 0x100)) + "café 東京".encode()
+    fields = [("X-Name", raw.decode("latin-1"))]
+    for crossed in (to_upstream(fields), answer(fields)):
+        assert [value.encode("latin-1") for _, value in crossed] == [raw]
 
 
 def test_long_values_pass_whole() -> None:

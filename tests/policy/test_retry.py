@@ -48,6 +48,7 @@ def test_backoff_doubles_up_to_its_bound_and_jitter_takes_at_most_half() -> None
         (CUT, story(retries=3), 101, True, Stop.SPENT),
         (CUT, story(allowed=0), 101, True, Stop.SPENT),
         (CUT, story(inference=False), 101, True, Stop.NOT_REPEATABLE),
+        (CUT, story(inference=False, allowed=0), 101, True, Stop.NOT_REPEATABLE),
         (
             Failure(Reason.NO_ANSWER, retryable=True, ambiguous=True),
             story(ambiguous=1),

@@ -12,7 +12,6 @@ from gateway.policy.routing import (
     NoProvider,
     OwnPage,
     ToProvider,
-    join,
     nearest_name,
     route,
 )
@@ -155,20 +154,6 @@ def test_many_providers_are_not_all_listed() -> None:
     refused = route("GET", "/zzz/y", {f"name{number}": 1 for number in range(100)})
     assert isinstance(refused, NoProvider)
     assert refused.message.count("name") < 20
-
-
-@pytest.mark.parametrize(
-    ("base", "rest", "url"),
-    [
-        ("https://api.openai.com", "/v1/models", "https://api.openai.com/v1/models"),
-        ("https://api.groq.com/openai/", "/v1/x?", "https://api.groq.com/openai/v1/x?"),
-        ("https://h/a", "", "https://h/a"),
-        ("https://h/a/", "?q=%2f", "https://h/a?q=%2f"),
-        ("http://h", "//a/../%28", "http://h//a/../%28"),
-    ],
-)
-def test_the_upstream_url_is_base_and_rest(base: str, rest: str, url: str) -> None:
-    assert join(base, rest) == url
 
 
 def test_nearest_name_needs_a_likeness() -> None:

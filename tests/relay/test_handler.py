@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiohttp import web
 
+from gateway.config.credentials import Secret
 from gateway.config.model import Provider, Server
 from gateway.policy.clients import ClientApp
 from gateway.relay import handler as handler_module
@@ -315,3 +316,45 @@ async def test_pipelined_requests_are_answered_in_order(start_gateway: StartGate
         async with RawClient(gateway.port) as client:
             await client.send(request("/up/x", b"{}") * 3)
             assert [(await client.answer()).body for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+async def test_all_header_fields_together_are_bounded(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(1, server=Server(max_header=8000))
+    fields = [f"x-{number}: {'a' * 700}" for number in range(20)]
+    answer = await ask(gateway.port, request("/up/v1/models", None, *fields, method="GET"))
+    assert answer.status == 431
+    assert answer.values("x-gateway-error") == [b"headers_too_large"]
+
+
+async def test_a_refusal_before_the_body_ends_the_connection(start_gateway: StartGateway) -> None:
+    """A client that waits for 100 Continue sends no body: what follows is another request."""
+    gateway = await start_gateway(1)
+    answer = await ask(gateway.port, request("/nope/x", b"data", "Expect: 100-continue"))
+    assert answer.status == 404
+    assert answer.values("Connection") == [b"close"]
+
+
+async def test_keys_and_prompts_that_a_provider_repeats_do_not_reach_the_log(
+    start_gateway: StartGateway,
+) -> None:
+    prompt = "What is the airspeed velocity of an unladen swallow, and who wants to know that?"
+    echoes = [
+        {"error": {"message": "user operatorkey77 not found", "code": "operatorkey77"}},
+        {"error": {"message": "zz9plainkeyQ is wrong", "code": "zz9plainkeyQ"}},
+        {"detail": [{"loc": ["body"], "msg": "bad", "input": prompt}]},
+        {"error": {"message": f"cannot answer: {prompt}", "code": {"it": prompt}}},
+        {"error": {"message": "long", "code": "c" * 50_000}},
+    ]
+    for echo in echoes:
+        script = [json_answer(json.dumps(echo).encode(), status="400 Bad")]
+        async with FakeUpstream(script) as upstream:
+            gateway = await start_gateway(upstream.port, api_key=Secret("env:KEY", "operatorkey77"))
+            body = json.dumps({"stream": True, "messages": [{"content": prompt}]}).encode()
+            await ask(
+                gateway.port,
+                request("/up/v1/chat/completions", body, "Authorization: Bearer zz9plainkeyQ"),
+            )
+            await gateway.record()
+            log = gateway.log.getvalue()
+            for secret in ("operatorkey77", "zz9plainkeyQ", "airspeed velocity", "c" * 1000):
+                assert secret not in log, echo

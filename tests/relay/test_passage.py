@@ -250,9 +250,8 @@ async def test_a_200_that_is_no_answer_is_a_502_that_says_what_came(
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port)
         assert (answer.status, answer.clean) == (502, True)
-        error = json.loads(answer.body)["error"]
-        assert error["code"] == "upstream_invalid_response"
-        assert says in error["message"]
+        assert answer.values("x-gateway-error") == [b"upstream_invalid_response"]
+        assert says in json.loads(answer.body)["error"]["message"]
         assert answer.values("Content-Type") == [b"application/json"]
         assert answer.values("Content-Length") == [str(len(answer.body)).encode()]
         record = await gateway.record()
@@ -337,3 +336,50 @@ async def test_only_an_answer_to_inference_is_judged(
         gateway = await start_gateway(upstream.port, **keys)
         answer = await ask(gateway.port, raw)
         assert (answer.status, answer.body) == (200, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "code"),
+    [
+        (
+            b'{"error":{"message":"No such model","type":"invalid_request_error",'
+            b'"code":"model_not_found","param":"model"}}',
+            404,
+            "invalid_request_error",
+            "model_not_found",
+        ),
+        (
+            b'{"error":{"message":"slow","type":"rate_limit_error"}}',
+            429,
+            "rate_limit_error",
+            "upstream_invalid_response",
+        ),
+    ],
+)
+async def test_an_error_object_in_a_200_is_the_http_error_that_it_means(
+    start_gateway: StartGateway, body: bytes, status: int, kind: str, code: str
+) -> None:
+    async with FakeUpstream([json_answer(body)]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        error = json.loads(answer.body)["error"]
+        assert (answer.status, error["type"], error["code"]) == (status, kind, code)
+        assert (answer.values("Retry-After") == [b"5"]) is (status == 429)
+
+
+async def test_a_rate_limit_always_says_when_to_come_back_and_a_quota_never(
+    start_gateway: StartGateway,
+) -> None:
+    limit, quota = b'{"error":{"type":"rate_limit"}}', b'{"error":{"code":"insufficient_quota"}}'
+    for fields, body, waits in (
+        ([], limit, [b"5"]),
+        (["Retry-After: 7"], limit, [b"7"]),
+        (["retry-after-ms: 70"], limit, []),
+        ([], quota, []),
+    ):
+        script = [json_answer(body, *fields, status="429 Slow Down")]
+        async with FakeUpstream(script) as upstream:
+            gateway = await start_gateway(upstream.port)
+            answer = await ask(gateway.port)
+            assert (answer.status, answer.body) == (429, body)
+            assert answer.values("Retry-After") == waits

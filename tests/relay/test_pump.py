@@ -558,3 +558,62 @@ async def test_an_interrupted_stream_is_told_that_the_gateway_ends(
 def _resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "201 Created", "203 Other"])
+@pytest.mark.parametrize(
+    "content_type", ["", "text/plain", "application/octet-stream", "text/event-stream"]
+)
+async def test_a_stream_is_read_whatever_it_is_called(
+    start_gateway: StartGateway, status: str, content_type: str
+) -> None:
+    fields = [f"Content-Type: {content_type}"] if content_type else []
+    cut = [head(status, *fields, "Transfer-Encoding: chunked"), chunk(ROLE + text("Hel"))]
+    async with FakeUpstream([*cut, LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert answer.status == int(status[:3])
+        assert last_error(answer.body)["code"] == "upstream_stream_truncated"
+        record = await gateway.record()
+        assert record.error_code == "upstream_stream_truncated"
+        assert "without a finish event" in str(record.error)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/event-stream", b'{"error":{"message":"invalid key","type":"invalid_api_key"}}'),
+        ("text/event-stream", b"<html><title>Bad Gateway</title>"),
+        ("text/plain", b"busy!"),
+        ("", b"<html>"),
+        ("", b"nothing here"),
+    ],
+)
+async def test_a_body_that_is_no_stream_is_no_answer_to_a_request_for_one(
+    start_gateway: StartGateway, content_type: str, body: bytes
+) -> None:
+    fields = [f"Content-Type: {content_type}"] if content_type else []
+    script = [head("200 OK", *fields, f"Content-Length: {len(body)}"), body]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert answer.status >= 400
+        assert answer.values("x-gateway-error") == [b"upstream_invalid_response"]
+
+
+async def test_a_whole_json_answer_called_a_stream_passes(start_gateway: StartGateway) -> None:
+    body = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+    fields = head("200 OK", "Content-Type: text/event-stream", f"Content-Length: {len(body)}")
+    async with FakeUpstream([fields, body]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body, answer.clean) == (200, body, True)
+
+
+async def test_the_providers_words_in_a_stream_reach_the_log(start_gateway: StartGateway) -> None:
+    error = event({"error": {"message": "GPU on fire", "type": "server_error", "code": "hot"}})
+    async with FakeUpstream([SSE, chunk(ROLE + text("a") + error), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        await ask(gateway.port)
+        record = await gateway.record()
+        assert (record.error_code, record.error) == ("hot", "GPU on fire")

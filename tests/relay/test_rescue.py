@@ -403,3 +403,48 @@ async def test_a_body_too_large_to_be_kept_is_sent_once(start_gateway: StartGate
         answer = await ask(gateway.port, request(CHAT, body))
         assert answer.status == 502
         assert [seen.body for seen in upstream.requests] == [body]
+
+
+async def test_an_open_circuit_does_not_make_requests_wait(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(1, retry=FAST, circuit=Circuit(failures=1, open_for=30.0))
+    await ask(gateway.port)
+    async with asyncio.timeout(2):
+        answer = await ask(gateway.port)
+    assert answer.values("x-gateway-error") == [b"upstream_unavailable"]
+    assert counted(gateway, "gateway_circuit_open")[("up",)] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("x-gateway-no-retry: 1", b'{"model":"m","stream":true}'),
+        ("x-other: 1", b'{"model":"m","stream":true,"background":true}'),
+    ],
+)
+async def test_what_must_not_be_sent_twice_goes_to_no_fallback(
+    start_gateway: StartGateway, field: str, body: bytes
+) -> None:
+    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port,
+            retry=Retry(max_retries=0),
+            fallback=("backup",),
+            others={"backup": backup(second.port)},
+        )
+        answer = await ask(gateway.port, request("/up/v1/responses", body, field))
+        assert answer.status == 502
+        assert second.requests == []
+
+
+async def test_what_failed_is_counted_where_it_failed(start_gateway: StartGateway) -> None:
+    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port,
+            retry=Retry(max_retries=0),
+            fallback=("backup",),
+            others={"backup": backup(second.port)},
+        )
+        await ask(gateway.port)
+        await gateway.record()
+        ends = counted(gateway, "gateway_stream_ends_total")
+        assert {(key[0], key[2]) for key in ends} == {("up", "empty"), ("backup", "complete")}

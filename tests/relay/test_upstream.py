@@ -258,7 +258,7 @@ async def test_a_body_that_cannot_be_sent_twice_gets_a_fresh_connection(
     async with FakeUpstream([OK], [OK], [OK]) as upstream:
         gateway = await start_gateway(upstream.port)
         await ask(gateway.port)
-        await ask(gateway.port, request("/up/v1/files", b"data"))
+        await ask(gateway.port, request("/up/v1/files", b"x" * 300_000))
         await ask(gateway.port)
         assert [seen.connection for seen in upstream.requests] == [1, 2, 1]
 

@@ -1,0 +1,212 @@
+"""A night with 13,312 requests, 24 of them broken, without the gateway and with it.
+
+    python -m bench.incident [--requests N]
+
+The simulated provider ends 23 streams cleanly without a finish frame, 7 in text and 16 in a tool
+call, several of them at once, and leaves one half open behind keepalives. A raw client judges every
+stream as SDKs do: what ends without an error is an answer. The official OpenAI SDK runs the broken
+24 and 500 others. Time is scaled: limits are a second where they are minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import openai
+
+REQUESTS = 13_312
+IN_TEXT, IN_TOOL_CALL = 7, 16
+SDK_OTHERS = 500
+AT_ONCE = 64
+PATIENCE = 6.0
+"""Seconds after which a client's person would say that it hangs; the gateway's limits are below."""
+
+KEY = "sk-incident"
+WORDS = 12
+TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+LIMITS = "{ gap = 1, gap_alive = 1, silent_phase = 2, first_event = 3 }"
+HOLDS = (None, "first_content", "finish")
+_OWN = re.compile(rb'"id":"chatcmpl-sim\d+"|"created":\d+|"id":"call_\w+"')
+
+
+@dataclass
+class Tally:
+    """What became of the requests of one run."""
+
+    title: str
+    seconds: float = 0.0
+    raw: Counter[str] = field(default_factory=Counter)
+    sdk: Counter[str] = field(default_factory=Counter)
+    changed: int = 0
+    rescued: int = 0
+
+
+def plan(requests: int) -> list[str]:
+    """The model of each request: what it is to be answered with. A burst falls into one moment."""
+    models = [f"sim-ok,words={WORDS},seed={number % 50}" for number in range(requests)]
+    kinds = ["text"] * IN_TEXT + ["tool"] * IN_TOOL_CALL
+    # Spread over the night, but for five of them that follow one another.
+    places = [requests // 2 + step for step in range(5)]
+    places += [(number * requests) // 19 + 3 for number in range(len(kinds) - 5)]
+    for number, (place, kind) in enumerate(zip(places, kinds, strict=True)):
+        models[place] = f"sim-bare-eof,after=2,times=1,answer={kind},seed={1000 + number}"
+    models[requests // 3 + 1] = "sim-stall-keepalive,after=2,times=1,beat=0.05,for=60,seed=999"
+    return models
+
+
+def body_of(model: str, run: str) -> dict[str, object]:
+    """A request; ``run`` keeps the runs' counts of ``times`` apart."""
+    messages = [{"role": "user", "content": "status?"}]
+    return {"model": f"{run}/{model}", "stream": True, "messages": messages, "tools": [TOOL]}
+
+
+def normal(body: bytes, run: str) -> bytes:
+    """A body without what the provider makes anew for each answer."""
+    return _OWN.sub(b"", body).replace(f"{run}/".encode(), b"")
+
+
+async def ask(port: int, path: str, model: str, run: str) -> tuple[str, bytes]:
+    """One request on a socket of its own; what a client makes of its answer, and the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        body = json.dumps(body_of(model, run)).encode()
+        writer.write(
+            b"POST %b/v1/chat/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
+        )
+        async with asyncio.timeout(PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+            got = await read_chunks(reader) if b"chunked" in head.lower() else await reader.read()
+    except TimeoutError:
+        return "hung", b""
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return "failed loudly", b""
+    finally:
+        writer.close()
+    return judge(head, got), got
+
+
+async def read_chunks(reader: asyncio.StreamReader) -> bytes:
+    got = bytearray()
+    while size := int(await reader.readline(), 16):
+        got += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readexactly(2)
+    return bytes(got)
+
+
+def judge(head: bytes, got: bytes) -> str:
+    """What most SDKs make of an answer that ended in good order."""
+    if not head.startswith(b"HTTP/1.1 200") or b'data: {"error"' in got:
+        return "failed loudly"
+    return "complete" if b'"finish_reason":"' in got else "complete, though cut"
+
+
+async def ask_sdk(client: openai.AsyncOpenAI, model: str, run: str) -> str:
+    """The same with the official SDK."""
+    finish = None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            stream = await client.chat.completions.create(**body_of(model, run))  # type: ignore[call-overload]
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    finish = choice.finish_reason or finish
+    except TimeoutError:
+        return "hung"
+    except openai.APIError:
+        return "failed loudly"
+    return "complete" if finish else "complete, though cut"
+
+
+async def run_all(port: int, path: str, tally: Tally, models: list[str]) -> dict[str, bytes]:
+    """Every request of the night; the bodies of the good ones by model."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    bodies: dict[str, bytes] = {}
+
+    async def one(model: str) -> None:
+        async with gate:
+            verdict, got = await ask(port, path, model, "raw")
+        tally.raw[verdict] += 1
+        if model.startswith("sim-ok"):
+            plain = normal(got, "raw")
+            tally.changed += bodies.setdefault(model, plain) != plain
+
+    started = time.monotonic()
+    await asyncio.gather(*map(one, models))
+    tally.seconds = time.monotonic() - started
+    await run_sdk(port, path, tally, models)
+    return bodies
+
+
+async def run_sdk(port: int, path: str, tally: Tally, models: list[str]) -> None:
+    broken = [model for model in models if not model.startswith("sim-ok")]
+    good = [model for model in models if model.startswith("sim-ok")][:SDK_OTHERS]
+    plain = openai.DefaultAsyncHttpxClient(verify=False)
+    gate = asyncio.Semaphore(16)
+    async with openai.AsyncOpenAI(
+        base_url=f"http://127.0.0.1:{port}{path}/v1",
+        api_key=KEY,
+        max_retries=0,
+        http_client=plain,
+    ) as client:
+
+        async def one(model: str) -> None:
+            async with gate:
+                tally.sdk[await ask_sdk(client, model, "sdk")] += 1
+
+        await asyncio.gather(*map(one, broken + good))
+
+
+class Process:
+    """A gateway process that serves the simulated provider, too; stopped at the end."""
+
+    def __init__(self, hold: str, directory: Path) -> None:
+        self._config = directory / f"{hold}.toml"
+        self._log = directory / f"{hold}.log"
+        self._config.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\n[log]\nformat = "json"\n[providers.sim]\n'
+            f'hold = "{hold}"\ntimeouts = {LIMITS}\nretry = {{ backoff_initial = 0.05 }}\n',
+            encoding="utf-8",
+        )
+
+    async def __aenter__(self) -> int:
+        with self._log.open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gateway", "serve", "--config", str(self._config), stderr=log
+            )
+        for _ in range(200):
+            for line in self._log.read_text(encoding="utf-8").splitlines():
+                if (fields := json.loads(line))["event"] == "listening":
+                    return int(str(fields["address"]).rpartition(":")[2])
+            await asyncio.sleep(0.05)
+        raise RuntimeError(f"the gateway did not start; see {self._log}")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process.terminate()
+        await self._process.wait()
+
+    @property
+    def simulated(self) -> int:
+        """The port of the simulated provider itself."""
+        return self._sim
+
+    def rescued(self) -> int:
+        """Requests that were saved, by the log."""
+        lines = map(json.loads, self._log.read_text(encoding="utf-8").splitlines())
+        return sum(line["event"] == "request" and line["rescued"] for line in lines)
+
+
+class Simulator(Process):
+    """The simulated provider alone."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("direct", directory)
