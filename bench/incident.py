@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import openai
 
@@ -35,6 +36,19 @@ WORDS = 12
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
 LIMITS = "{ gap = 1, gap_alive = 1, silent_phase = 2, first_event = 3 }"
 HOLDS = (None, "first_content", "finish")
+OUTCOMES = ("complete", "complete, though cut", "hung", "failed loudly")
+CONFIG = """
+[server]
+listen = "127.0.0.1:0"
+[log]
+format = "json"
+[providers.p]
+base_url = "http://127.0.0.1:{port}"
+hold = "{hold}"
+timeouts = {limits}
+retry = {{ backoff_initial = 0.05 }}
+"""
+Bodies = dict[str, bytes]
 _OWN = re.compile(rb'"id":"chatcmpl-sim\d+"|"created":\d+|"id":"call_\w+"')
 
 
@@ -148,8 +162,10 @@ async def run_all(port: int, path: str, tally: Tally, models: list[str]) -> dict
 
 
 async def run_sdk(port: int, path: str, tally: Tally, models: list[str]) -> None:
+    """The broken ones, and others beside them, with the official SDK."""
+    others = min(SDK_OTHERS, len(models) // 20)
     broken = [model for model in models if not model.startswith("sim-ok")]
-    good = [model for model in models if model.startswith("sim-ok")][:SDK_OTHERS]
+    good = [model for model in models if model.startswith("sim-ok")][:others]
     plain = openai.DefaultAsyncHttpxClient(verify=False)
     gate = asyncio.Semaphore(16)
     async with openai.AsyncOpenAI(
@@ -167,46 +183,121 @@ async def run_sdk(port: int, path: str, tally: Tally, models: list[str]) -> None
 
 
 class Process:
-    """A gateway process that serves the simulated provider, too; stopped at the end."""
+    """One process of the program, stopped at the end; ``async with`` gives its port."""
 
-    def __init__(self, hold: str, directory: Path) -> None:
-        self._config = directory / f"{hold}.toml"
-        self._log = directory / f"{hold}.log"
-        self._config.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\n[log]\nformat = "json"\n[providers.sim]\n'
-            f'hold = "{hold}"\ntimeouts = {LIMITS}\nretry = {{ backoff_initial = 0.05 }}\n',
-            encoding="utf-8",
-        )
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self.log = log
+        self._arguments = arguments
 
     async def __aenter__(self) -> int:
-        with self._log.open("wb") as log:
+        with self.log.open("wb") as sink:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway", "serve", "--config", str(self._config), stderr=log
+                sys.executable, "-m", "gateway", *self._arguments, stderr=sink, stdout=sink
             )
-        for _ in range(200):
-            for line in self._log.read_text(encoding="utf-8").splitlines():
-                if (fields := json.loads(line))["event"] == "listening":
+        for _ in range(400):
+            for fields in self.lines():
+                if fields["event"] == "listening":
                     return int(str(fields["address"]).rpartition(":")[2])
             await asyncio.sleep(0.05)
-        raise RuntimeError(f"the gateway did not start; see {self._log}")
+        raise RuntimeError(f"it did not start: {self.log.read_text(encoding='utf-8')}")
 
     async def __aexit__(self, *_: object) -> None:
         self._process.terminate()
         await self._process.wait()
 
-    @property
-    def simulated(self) -> int:
-        """The port of the simulated provider itself."""
-        return self._sim
-
-    def rescued(self) -> int:
-        """Requests that were saved, by the log."""
-        lines = map(json.loads, self._log.read_text(encoding="utf-8").splitlines())
-        return sum(line["event"] == "request" and line["rescued"] for line in lines)
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        text = self.log.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-class Simulator(Process):
-    """The simulated provider alone."""
+async def night(hold: str | None, models: list[str], directory: Path) -> tuple[Tally, Bodies]:
+    """One run: without a gateway, or with one that holds as ``hold`` says."""
+    tally = Tally("without" if hold is None else f"hold = {hold}")
+    provider = Process(directory / f"{hold}-sim.log", "sim", "--listen", "127.0.0.1:0")
+    async with provider as sim_port:
+        if hold is None:
+            return tally, await run_all(sim_port, "", tally, models)
+        config = directory / f"{hold}.toml"
+        config.write_text(CONFIG.format(hold=hold, port=sim_port, limits=LIMITS), encoding="utf-8")
+        gateway = Process(directory / f"{hold}.log", "serve", "--config", str(config))
+        async with gateway as port:
+            bodies = await run_all(port, "/p", tally, models)
+        requests = [line for line in gateway.lines() if line["event"] == "request"]
+        tally.rescued = sum(bool(line["rescued"]) for line in requests)
+    return tally, bodies
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__("direct", directory)
+
+async def three_nights(requests: int) -> list[Tally]:
+    """Without the gateway, and with it in two ways; what was good must be the same in all."""
+    models = plan(requests)
+    tallies, first = [], None
+    with tempfile.TemporaryDirectory(prefix="incident-") as directory:
+        for hold in HOLDS:
+            tally, bodies = await night(hold, models, Path(directory))
+            if first is None:
+                first = bodies
+            tally.changed += sum(bodies[model] != first[model] for model in first)
+            tallies.append(tally)
+    return tallies
+
+
+def report(tallies: list[Tally], requests: int) -> str:
+    """The runs side by side."""
+    rows: list[tuple[str, list[str]]] = [
+        ("", [tally.title for tally in tallies]),
+        (f"of {requests} requests, judged by a raw client", [""] * len(tallies)),
+    ]
+    rows += _outcomes([tally.raw for tally in tallies])
+    sdk = tallies[0].sdk.total()
+    rows.append((f"of {sdk} requests, judged by the OpenAI SDK", [""] * len(tallies)))
+    rows += _outcomes([tally.sdk for tally in tallies])
+    rows += [
+        ("saved by another try (both clients)", [str(tally.rescued) for tally in tallies]),
+        ("good answers that were changed", [str(tally.changed) for tally in tallies]),
+        ("seconds (raw client)", [f"{tally.seconds:.0f}" for tally in tallies]),
+    ]
+    return "".join(
+        f"{name:<46}" + "".join(f"{cell:>22}" for cell in cells) + "\n" for name, cells in rows
+    )
+
+
+def _outcomes(counts: list[Counter[str]]) -> list[tuple[str, list[str]]]:
+    return [(f"  {outcome}", [str(count[outcome]) for count in counts]) for outcome in OUTCOMES]
+
+
+def faults(tallies: list[Tally]) -> list[str]:
+    """What must not have happened."""
+    without, content, finish = tallies
+    found = []
+    if without.raw["complete, though cut"] != IN_TEXT + IN_TOOL_CALL:
+        found.append("without the gateway the 23 cuts should have been taken for answers")
+    for tally in (content, finish):
+        both = tally.raw + tally.sdk
+        if both["complete, though cut"] or both["hung"]:
+            found.append(f"{tally.title}: a cut was taken for an answer, or a stream hung")
+        if tally.changed:
+            found.append(f"{tally.title}: good answers were changed")
+    if finish.raw["failed loudly"] or finish.sdk["failed loudly"]:
+        found.append("with hold = finish every broken stream should have been saved")
+    if finish.rescued != 2 * 24:
+        found.append(
+            f"with hold = finish 24 should have been saved for each client: {finish.rescued}"
+        )
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--requests", type=int, default=REQUESTS, help="how long the night is")
+    requests = parser.parse_args().requests
+    tallies = asyncio.run(three_nights(requests))
+    print(report(tallies, requests))
+    found = faults(tallies)
+    for fault in found:
+        print(f"NOT AS PROMISED: {fault}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,16 +12,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import (
-    BaseReader,
-    StreamProtocol,
-    convert,
-    decode,
-    encode,
-    event,
-    provider_error,
-)
-from gateway.streams.events import Fault, Kind, Phase
+from gateway.protocols.base import BaseReader, StreamProtocol, convert, decode, encode, event
+from gateway.streams.events import Fault, Kind, Phase, ProviderError
 
 ABNORMAL = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "compaction"})
 """Stop reasons that are explicit and no normal end; any other one (``pause_turn``, too) is."""
@@ -96,14 +88,12 @@ _full = msgspec.json.Decoder(_Event)
 class Reader(BaseReader):
     """Reads the events of one message."""
 
-    __slots__ = ("_block", "_raises", "_server_tools", "_told")
+    __slots__ = ("_block", "_server_tools")
 
     def __init__(self) -> None:
         super().__init__()
         self._block = ""
         self._server_tools = 0
-        self._raises = False
-        self._told = False
 
     def read(self, name: bytes, data: bytes) -> Kind:
         """Take one event: its ``type`` says what it is, the ``event:`` line if there is none."""
@@ -243,28 +233,16 @@ class Reader(BaseReader):
             return self._fail(kind, found.message, found.code)
         if not isinstance(error, dict):
             return self._fail("error", error)
-        whole = found.type == "error" and isinstance(error.get("message"), str)
-        self._raises = whole and name == b"error"
+        if name == b"error" and found.type == "error" and isinstance(error.get("message"), str):
+            self._raises = True
         details, code = error.get("details"), error.get("code")
         if isinstance(details, dict):
             # Tells a spend limit, which no waiting lifts, from a rate limit of the same type.
             code = details.get("error_code") or code
         return self._fail(error.get("type"), error.get("message"), code)
 
-    def _fail(self, kind: object, message: object, code: object = None) -> Kind:
-        if self.facts.error is None:
-            self.facts.error = provider_error(kind, message, code)
-        return Kind.ERROR
-
-    def _fail_text(self, data: bytes) -> Kind:
-        return self._fail("error", data.decode("utf-8", "replace"))
-
-    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+    def _raising_form(self, error: ProviderError) -> bytes:
         """The SDKs raise on ``event: error`` only, the AI SDK on a nested error object only."""
-        error = self.facts.error
-        if error is None or self._raises or self._told:
-            return b""
-        self._told = True
         return event(_error(error.type, error.message or error.type, error.code), "error")
 
     def fault(self, fault: Fault) -> bytes | None:

@@ -45,12 +45,18 @@ class StreamProtocol:
 
 class BaseReader:
     """The parts that readers share; a reader adds ``read`` and whatever its protocol does
-    differently."""
+    differently.
 
-    __slots__ = ("facts",)
+    ``_raises`` is for a reader to set when the provider's own error has the form on which clients
+    of the protocol raise.
+    """
+
+    __slots__ = ("_raises", "_told", "facts")
 
     def __init__(self) -> None:
         self.facts: Final = Facts()
+        self._raises = False
+        self._told = False
 
     def read_bare(self, block: bytes) -> Kind:  # noqa: ARG002 - the interface's parameter
         """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``)."""
@@ -61,16 +67,43 @@ class BaseReader:
         come."""
 
     def may_close(self) -> bool:
-        """A finish frame ends the answer, whether or not the upstream ends it."""
-        return self.facts.finished
+        """Finish frames for all that was asked for end the answer, whether or not the upstream ends
+        it."""
+        return self.facts.finished and not self.facts.awaited
 
-    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - the interface's parameter
-        """Nothing is missing from the provider's own error."""
+    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+        """The raising form once, directly after an error that lacks it."""
+        error = self.facts.error
+        if error is None or self._raises or self._told:
+            return b""
+        self._told = True
+        return self._raising_form(error)
+
+    def _raising_form(self, error: ProviderError) -> bytes:  # noqa: ARG002 - the interface's parameter
+        """The provider's error as an event on which clients raise; b"" where there is none."""
         return b""
 
     def fault(self, fault: Fault) -> bytes | None:  # noqa: ARG002 - the interface's parameter
         """No in-band form."""
         return None
+
+    def _fail(
+        self,
+        kind: object,
+        message: object,
+        code: object = None,
+        param: object = None,
+        *,
+        retryable: bool | None = None,
+    ) -> Kind:
+        """Note a failure; the first one is what went wrong, later ones follow from it."""
+        if self.facts.error is None:
+            self.facts.error = provider_error(kind, message, code, param, retryable=retryable)
+        return Kind.ERROR
+
+    def _fail_text(self, data: bytes) -> Kind:
+        """``event: error`` with text that is no JSON."""
+        return self._fail("error", data.decode("utf-8", "replace"))
 
 
 def encode(value: object) -> bytes:

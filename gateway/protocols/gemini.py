@@ -13,17 +13,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import (
-    BaseReader,
-    StreamProtocol,
-    convert,
-    decode,
-    encode,
-    event,
-    provider_error,
-)
+from gateway.protocols.base import BaseReader, StreamProtocol, convert, decode, encode, event
 from gateway.streams import lenient
-from gateway.streams.events import Fault, Kind, Phase
+from gateway.streams.events import Fault, Kind, Phase, ProviderError
 
 ABNORMAL = frozenset(
     {
@@ -118,14 +110,12 @@ _plain = msgspec.json.Decoder(_Plain)
 class Reader(BaseReader):
     """Reads the chunks of one answer."""
 
-    __slots__ = ("_raises", "_reasons", "_told")
+    __slots__ = ("_reasons",)
 
     def __init__(self) -> None:
         super().__init__()
         # By candidate: the finish reason that is its last word so far, None while it goes on.
         self._reasons: dict[int, str | None] = {}
-        self._raises = False
-        self._told = False
 
     def read(self, name: bytes, data: bytes) -> Kind:  # noqa: ARG002 - Gemini names no events
         """Take one chunk."""
@@ -268,26 +258,18 @@ class Reader(BaseReader):
 
     def _read_error(self, error: object, *, raises: bool) -> Kind:
         if self.facts.error is None:
-            if isinstance(error, dict):
-                status = error.get("status")
-                self.facts.error = provider_error(
-                    status, error.get("message"), error.get("code"), retryable=_retryable(error)
-                )
-            else:
-                self.facts.error = provider_error("error", error)
             self._raises = raises and isinstance(error, dict) and isinstance(error.get("code"), int)
-        return Kind.ERROR
+        if not isinstance(error, dict):
+            return self._fail("error", error)
+        status, code = error.get("status"), error.get("code")
+        return self._fail(status, error.get("message"), code, retryable=_retryable(error))
 
     def may_close(self) -> bool:
         """Never: the next chunk may take the finish back."""
         return False
 
-    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+    def _raising_form(self, error: ProviderError) -> bytes:
         """Google's SDK raises on an ``error`` object with a numeric code."""
-        error = self.facts.error
-        if error is None or self._raises or self._told:
-            return b""
-        self._told = True
         return _event(error.status, error.message or error.type, error.type)
 
     def fault(self, fault: Fault) -> bytes | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, provider_error
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode
 from gateway.streams.events import Kind, Phase
 
 
@@ -35,14 +35,12 @@ class Reader(BaseReader):
             error = found.error if found is not None else None
             if error and isinstance(error, dict):
                 kind = error.get("type") or error.get("status")
-                self.facts.error = provider_error(kind, error.get("message"), error.get("code"))
-            elif error:
-                self.facts.error = provider_error("error", error, retryable=False)
-            elif name == b"error":
+                return self._fail(kind, error.get("message"), error.get("code"))
+            if error:
+                return self._fail("error", error, retryable=False)
+            if name == b"error":
                 message = found.message if found is not None else data.decode("utf-8", "replace")
-                self.facts.error = provider_error("error", message, retryable=False)
-        if self.facts.error is not None:
-            return Kind.ERROR
+                return self._fail("error", message, retryable=False)
         if self.facts.phase is Phase.BEFORE_CONTENT:
             self.facts.phase = Phase.IN_TEXT
         return Kind.OPAQUE

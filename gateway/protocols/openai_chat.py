@@ -12,10 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event, provider_error
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
-NORMAL = frozenset({"stop", "tool_calls", "function_call"})
 ABNORMAL = frozenset(
     {
         "length",
@@ -26,6 +25,8 @@ ABNORMAL = frozenset(
         "model_context_window_exceeded",
     }
 )
+"""Finish reasons that are explicit and no normal end; one that nobody knows is a finish."""
+
 FAILURES = frozenset(
     {
         "error",
@@ -136,7 +137,7 @@ class Reader(BaseReader):
     """Reads chat chunks; also those of the legacy Completions endpoint, whose choices carry
     ``text``."""
 
-    __slots__ = ("_done", "_raises", "_seen", "_told", "_unfinished", "_wanted")
+    __slots__ = ("_done", "_seen", "_unfinished", "_wanted")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
@@ -144,8 +145,6 @@ class Reader(BaseReader):
         self._seen: set[int] = set()
         self._unfinished: set[int] = set()
         self._done = False
-        self._raises = False
-        self._told = False
 
     def read(self, name: bytes, data: bytes) -> Kind:
         """Take one chunk."""
@@ -156,14 +155,12 @@ class Reader(BaseReader):
                 return quick
         chunk = decode(data, _full, _Chunk)
         if chunk is None:
-            return Kind.ERROR if name == b"error" and self._fail_text(data) else Kind.OPAQUE
+            return self._fail_text(data) if name == b"error" else Kind.OPAQUE
         if chunk.model:
             facts.model = chunk.model
         if chunk.usage is not None:
             self._count(chunk.usage)
-        error = self._error_of(chunk, name)
-        if error is not None:
-            facts.error = facts.error or error
+        if self._read_error(chunk, name):
             return Kind.ERROR
         if chunk.choices is None:
             return self._read_native(chunk)
@@ -216,10 +213,7 @@ class Reader(BaseReader):
                 failure = self._note_reason(str(reason)) or failure
         self._settle()
         if failure is not None:
-            self.facts.error = provider_error(
-                failure, f"The provider ended with {failure!r}.", retryable=True
-            )
-            return Kind.ERROR
+            return self._fail(failure, f"The provider ended with {failure!r}.", retryable=True)
         if content:
             return _CONTENT
         if finish:
@@ -257,13 +251,12 @@ class Reader(BaseReader):
         return None
 
     def _settle(self) -> None:
-        seen = len(self._seen)
-        self.facts.finished = (
-            seen > 0 and not self._unfinished and (seen >= self._wanted or self._done)
-        )
-        if self.facts.finished:
-            self.facts.phase = Phase.AFTER_FINISH
-            self.facts.waiting = False
+        facts = self.facts
+        facts.finished = bool(self._seen) and not self._unfinished
+        facts.awaited = len(self._seen) < self._wanted and not self._done
+        if facts.finished and not facts.awaited:
+            facts.phase = Phase.AFTER_FINISH
+            facts.waiting = False
 
     def _read_native(self, chunk: _Chunk) -> Kind:
         """llama.cpp's own ``/completion``: ``stop`` true is its finish (tools/server README)."""
@@ -285,29 +278,33 @@ class Reader(BaseReader):
             return Kind.HEARTBEAT
         return Kind.STATE if chunk.usage is not None else Kind.OPAQUE
 
-    def _error_of(self, chunk: _Chunk, name: bytes) -> ProviderError | None:
-        """The failure that a chunk reports, in any of the forms seen; notes whether SDKs raise on
-        that form."""
+    def _read_error(self, chunk: _Chunk, name: bytes) -> bool:
+        """Whether a chunk reports a failure, in any of the forms seen; notes it, and whether SDKs
+        raise on that form."""
         if chunk.error:
-            self._raises = (
-                isinstance(chunk.error, dict)
-                and bool(chunk.error.get("message"))
-                and not chunk.choices
-            )
-            return _nested(chunk.error)
-        if chunk.object == "error" or (name == b"error" and chunk.message):
-            return provider_error(chunk.type, chunk.message, chunk.code, chunk.param)
-        if chunk.x_groq is not None and chunk.x_groq.error:
-            return provider_error("x_groq.error", chunk.x_groq.error, retryable=True)
-        for choice in chunk.choices or ():
-            if choice.error:
-                return _nested(choice.error)
-        return None
-
-    def _fail_text(self, data: bytes) -> bool:
-        """``event: error`` with text that is no JSON."""
-        self.facts.error = provider_error("error", data.decode("utf-8", "replace"))
+            if isinstance(chunk.error, dict) and chunk.error.get("message") and not chunk.choices:
+                self._raises = True
+            self._fail_nested(chunk.error)
+        elif chunk.object == "error" or (name == b"error" and chunk.message):
+            self._fail(chunk.type, chunk.message, chunk.code, chunk.param)
+        elif chunk.x_groq is not None and chunk.x_groq.error:
+            self._fail("x_groq.error", chunk.x_groq.error, retryable=True)
+        else:
+            error = next((choice.error for choice in chunk.choices or () if choice.error), None)
+            if error is None:
+                return False
+            self._fail_nested(error)
         return True
+
+    def _fail_nested(self, error: object) -> None:
+        if not isinstance(error, dict):
+            self._fail("error", error)
+            return
+        metadata = error.get("metadata")
+        kind = error.get("type")
+        if kind is None and isinstance(metadata, dict):
+            kind = metadata.get("error_type")
+        self._fail(kind, error.get("message"), error.get("code"), error.get("param"))
 
     def _count(self, usage: _Usage) -> None:
         counted: Usage = self.facts.usage
@@ -332,13 +329,9 @@ class Reader(BaseReader):
         self._done = True
         self._settle()
 
-    def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
+    def _raising_form(self, error: ProviderError) -> bytes:
         """A top-level error object, alone in its chunk, is the one form on which every SDK
         raises."""
-        error = self.facts.error
-        if error is None or self._raises or self._told:
-            return b""
-        self._told = True
         return event(_error(error.message or error.type, error.type, error.code, error.param))
 
     def fault(self, fault: Fault) -> bytes | None:
@@ -354,16 +347,6 @@ def _calls(calls: Any) -> bool:
             if isinstance(part, dict) and any(part.values()):
                 return True
     return False
-
-
-def _nested(error: object) -> ProviderError:
-    if not isinstance(error, dict):
-        return provider_error("error", error)
-    metadata = error.get("metadata")
-    kind = error.get("type")
-    if kind is None and isinstance(metadata, dict):
-        kind = metadata.get("error_type")
-    return provider_error(kind, error.get("message"), error.get("code"), error.get("param"))
 
 
 def _error(

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, StreamProtocol, decode, event, provider_error
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, event
 from gateway.protocols.openai_chat import error_body
 from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError
@@ -165,18 +165,11 @@ class Reader(BaseReader):
 
     def _read_event(self, kind: str, found: _Event) -> Kind:
         match kind:
-            case "response.completed":
-                return self._finish("completed", abnormal=False)
-            case "response.incomplete":
-                details = found.response.incomplete_details if found.response else None
-                reason = details.reason if details else None
-                return self._finish(reason or "incomplete", abnormal=True)
+            case "response.completed" | "response.incomplete" | "response.cancelled":
+                return self._end(kind.removeprefix("response."), found.response)
             case "response.failed":
-                self._told_failed = self.facts.terminal = True
-                return self._fail_response(found.response)
-            case "response.cancelled":
-                self.facts.terminal = True
-                return self._fail("cancelled", "The response was cancelled.", retryable=False)
+                self._told_failed = True
+                return self._end("failed", found.response)
             case "response.queued":
                 # Said again and again while the request waits, so only the first one is news.
                 again, self._queued, self.facts.waiting = self._queued, True, True
@@ -229,6 +222,25 @@ class Reader(BaseReader):
         if usage.output_tokens_details is not None:
             counted.reasoning = usage.output_tokens_details.reasoning_tokens
 
+    def _end(self, status: str, response: _Response | None) -> Kind:
+        """Take a last event by the status of its response, which some servers put into another
+        event than its own, so that no failure is a finish; by its name if there is none."""
+        said = response.status if response is not None else None
+        if status in ("completed", "incomplete") and said in ("incomplete", "failed", "cancelled"):
+            status = said
+        match status:
+            case "completed":
+                return self._finish("completed", abnormal=False)
+            case "incomplete":
+                details = response.incomplete_details if response is not None else None
+                return self._finish((details and details.reason) or "incomplete", abnormal=True)
+            case "cancelled":
+                self.facts.terminal = True
+                return self._fail("cancelled", "The response was cancelled.", retryable=False)
+            case _:
+                self.facts.terminal = True
+                return self._fail_response(response)
+
     def _finish(self, reason: str, *, abnormal: bool) -> Kind:
         facts = self.facts
         facts.finished = facts.terminal = True
@@ -256,22 +268,6 @@ class Reader(BaseReader):
         if isinstance(error, dict):
             return self._fail(error.get("type"), error.get("message"), error.get("code"))
         return self._fail("server_error", error)
-
-    def _fail(
-        self,
-        kind: object,
-        message: object,
-        code: object = None,
-        param: object = None,
-        *,
-        retryable: bool | None = None,
-    ) -> Kind:
-        if self.facts.error is None:
-            self.facts.error = provider_error(kind, message, code, param, retryable=retryable)
-        return Kind.ERROR
-
-    def _fail_text(self, data: bytes) -> Kind:
-        return self._fail("error", data.decode("utf-8", "replace"))
 
     def complement(self, *, ending: bool) -> bytes:
         """The nested ``error`` event at once, ``response.failed`` if it has not come by the end."""

@@ -1,7 +1,7 @@
 """One request from its first byte to its log line: finds out where it goes, and sees it through.
 
-Never holds a policy of its own, and never lets a request end without being answered, counted and
-logged.
+Never holds a policy of its own, and never lets a request for a provider end without being answered,
+counted and logged.
 """
 
 from __future__ import annotations

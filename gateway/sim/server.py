@@ -31,6 +31,9 @@ MAX_LINE = 1024 * 1024
 """Bytes of a request line or header that are taken; the gateway's limits are under test, not these.
 """
 
+MAX_COUNTED = 100_000
+"""Model names that are counted at once; with more, all counts begin anew."""
+
 STARTED = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
 """The ``created`` of every listed model."""
 
@@ -153,6 +156,8 @@ class SimServer:
 
     def _staged(self, exchange: Exchange, seen: Seen) -> Plan:
         script = parse_model(exchange.ask.model)
+        if len(self._counts) >= MAX_COUNTED:
+            self._counts.clear()
         self._counts[script.model] += 1
         seen.script, seen.number = script.name, self._counts[script.model]
         seen.faulted = script.faults(seen.number)

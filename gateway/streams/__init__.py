@@ -8,6 +8,7 @@
 - ``tally``   what is counted and timed of one stream
 - ``faults``  what a client is told when a stream does not end as it should
 - ``hold``    what has come and may not be handed on yet
+- ``observer`` whole blocks → kinds, and what all of them come to
 - ``evidence`` from what was seen to the verdict
 - ``settings`` what configuration and request say about one stream
 - ``limits``  how long each kind of silence may last

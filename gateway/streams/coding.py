@@ -22,6 +22,9 @@ _ZSTD_STEP = 256
 
 
 class _Step(Protocol):
+    @property
+    def finished(self) -> bool: ...
+
     def feed(self, data: bytes) -> bytes: ...
 
 
@@ -35,6 +38,10 @@ class _Zlib:
     def __init__(self, window: int) -> None:
         self._window = window
         self._inflate = zlib.decompressobj(window)
+
+    @property
+    def finished(self) -> bool:
+        return self._inflate.eof
 
     def feed(self, data: bytes) -> bytes:
         out = self._inflate.decompress(data, MAX_OUTPUT)
@@ -54,6 +61,10 @@ class _Deflate:
         self._head = b""
         self._inflate: _Zlib | None = None
 
+    @property
+    def finished(self) -> bool:
+        return self._inflate is not None and self._inflate.finished
+
     def feed(self, data: bytes) -> bytes:
         if self._inflate is None:
             data = self._head = self._head + data
@@ -68,6 +79,10 @@ class _Brotli:
     def __init__(self) -> None:
         self._decompressor = brotli.Decompressor()
 
+    @property
+    def finished(self) -> bool:
+        return bool(self._decompressor.is_finished())
+
     def feed(self, data: bytes) -> bytes:
         out: bytes = self._decompressor.process(data, output_buffer_limit=MAX_OUTPUT)
         _check(len(out))
@@ -76,16 +91,25 @@ class _Brotli:
 
 class _Zstd:
     def __init__(self) -> None:
-        self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj(
-            read_across_frames=True
-        )
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        self._frame = self._decompressor.decompressobj()
+
+    @property
+    def finished(self) -> bool:
+        return self._frame.eof
 
     def feed(self, data: bytes) -> bytes:
         out = bytearray()
         # The library has no output limit, and four bytes may stand for 128 KiB: small steps keep
         # what one of them can expand to in bounds.
         for start in range(0, len(data), _ZSTD_STEP):
-            out += self._decompressor.decompress(data[start : start + _ZSTD_STEP])
+            part = data[start : start + _ZSTD_STEP]
+            while part:
+                if self._frame.eof:
+                    # A body may be several frames, one after the other (RFC 8878 section 3).
+                    self._frame = self._decompressor.decompressobj()
+                out += self._frame.decompress(part)
+                part = self._frame.unused_data
             _check(len(out))
         return bytes(out)
 
@@ -117,6 +141,11 @@ class Decoder:
         steps = [_step(coding) for coding in reversed(codings) if coding not in ("", "identity")]
         self._steps = [step for step in steps if step is not None]
         self.failed = len(self._steps) != len(steps)
+
+    @property
+    def finished(self) -> bool:
+        """Whether each coding's own end has come: a body that stops here is whole."""
+        return not self.failed and all(step.finished for step in self._steps)
 
     def feed(self, data: bytes) -> bytes:
         """Take compressed bytes as they came; return what they decode to so far."""

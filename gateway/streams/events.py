@@ -123,6 +123,9 @@ class Facts:
     queue."""
     finished: bool = False
     """Every choice that the stream has shown has its finish."""
+    awaited: bool = False
+    """More choices were asked for than the stream has shown, and they may still come: only an end
+    in good order says that what it has shown is all."""
     terminal: bool = False
     """The frame after which the protocol allows nothing more has come."""
     finish_reason: str | None = None

@@ -35,7 +35,7 @@ def judge(facts: Facts, evidence: Evidence) -> Verdict:
     """The verdict on a stream that has ended."""
     if facts.error is not None:
         return Verdict.PROVIDER_ERROR
-    if facts.finished:
+    if facts.finished and not (facts.awaited and (evidence.broke or evidence.torn)):
         return Verdict.COMPLETE_ABNORMAL if facts.abnormal else Verdict.COMPLETE
     if evidence.unread:
         return Verdict.OPAQUE

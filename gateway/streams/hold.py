@@ -28,13 +28,16 @@ class HoldBack:
         if wanted is hold or (wanted is Hold.FIRST_EVENT and hold is Hold.FIRST_CONTENT):
             self.released = True
 
-    def put(self, out: bytes) -> bytes:
-        """Take bytes in order; return what may be handed on."""
+    def put(self, out: bytes, waiting: int = 0) -> bytes:
+        """Take bytes in order; return what may be handed on.
+
+        ``waiting`` is how many bytes are held elsewhere because their event is not whole yet.
+        """
         if not self.released:
             if out:
                 self._parts.append(out)
                 self._size += len(out)
-            if self._size <= self._most:
+            if self._size + waiting <= self._most:
                 return b""
             self.released, out = True, b""
         return self.take(out) if self._parts else out

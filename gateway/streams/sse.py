@@ -40,24 +40,22 @@ class SseFramer:
 
     ``feed`` returns the blocks that became whole. ``separator`` follows each of them on the wire
     (it is empty where the blocks carry their own line ends), so ``b"".join(block + separator for
-    block in blocks)`` are exactly the bytes that left ``pending``. A block that outgrew
-    ``max_event`` bytes appears in pieces as it comes, which mean nothing by themselves: the first
-    block returned is one if ``opaque_head``, the last if ``opaque_tail``. ``oversized`` counts such
-    events and ``skipping`` is true inside one.
+    block in blocks)`` are exactly the bytes that left ``pending``. An event (or comment line) whose
+    lines are longer than ``max_event`` bytes is never to be read, whether it came in one read or in
+    many: it appears whole or in pieces, and ``opaque`` has the places of those among the blocks
+    that the last ``feed`` returned. ``skipping`` is true inside one.
     """
 
     __slots__ = (
         "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_line_end", "_mode", "_parts",
-        "_size", "max_event", "opaque_head", "opaque_tail", "oversized", "separator", "skipping",
+        "_size", "max_event", "opaque", "separator", "skipping",
     )  # fmt: skip
 
     def __init__(self, max_event: int = 8 << 20) -> None:
         self.max_event = max_event
         self.separator = b""
         self.skipping = False
-        self.opaque_head = False
-        self.opaque_tail = False
-        self.oversized = 0
+        self.opaque: tuple[int, ...] = ()
         self._mode = _LF
         self._first = True
         self._parts: list[bytes] = []
@@ -97,7 +95,7 @@ class SseFramer:
     def only_block(self, chunk: bytes) -> bytes | None:
         """The one block that the chunk consists of, so that it may be handed on as it is; the chunk
         then counts as taken. None if there is more to it than that: it has to be fed."""
-        if self._parts or self.skipping or self._mode is _SCAN:
+        if self._parts or self.skipping or self._mode is _SCAN or len(chunk) > self.max_event:
             return None
         if self._mode is _LF:
             end = chunk.find(b"\n\n")
@@ -114,18 +112,23 @@ class SseFramer:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes (at least one); return the blocks that are whole now."""
-        self.opaque_head, self.opaque_tail = self.skipping, False
-        if self._mode is not _SCAN and (self._mode is _CRLF or b"\r" in chunk):
-            self._settle(chunk)
+        self.opaque = (0,) if self.skipping else ()
+        if self._mode is not _SCAN:
+            if self._mode is _CRLF or b"\r" in chunk:
+                self._settle(chunk)
+            if self._size + len(chunk) > self.max_event and self._mode is not _SCAN:
+                # There may be a too long event in there, and only the scanner measures them.
+                self._start_scanning()
         mode = self._mode
-        if mode is _SCAN:
-            self.separator = b""
-            blocks = self._scan(chunk)
-        else:
+        if mode is not _SCAN:
             self.separator = mode.blank
-            blocks = self._split(chunk, mode)
+            return self._split(chunk, mode)
+        self.separator = b""
+        blocks = self._scan(chunk)
         if self._size > self.max_event:
-            blocks = self._overflow(blocks)
+            self.skipping = True
+            self.opaque = (*self.opaque, len(blocks))
+            blocks.append(self.take_pending())
         return blocks
 
     def take_pending(self) -> bytes:
@@ -214,6 +217,8 @@ class SseFramer:
             if begin > line and self._empty_line:
                 self._empty_line, self._comment = False, chunk[line : line + 1] == b":"
             if self._empty_line or (self._comment and not self._fields):
+                if self._size + begin - start > self.max_event and not self.skipping:
+                    self.opaque = (*self.opaque, len(blocks))
                 blocks.append(self._cut(chunk[start:end]))
                 start = end
                 self._fields = self.skipping = False
@@ -242,17 +247,6 @@ class SseFramer:
         block = b"".join(self._parts)
         self._parts, self._size = [], 0
         return block
-
-    def _overflow(self, blocks: list[bytes]) -> list[bytes]:
-        """Let the bytes of an event that is too long pass, and remember that we are inside it."""
-        if self._mode is not _SCAN:
-            blocks = [block + self.separator for block in blocks]
-            self.separator = b""
-            self._start_scanning()
-        self.oversized += 1
-        self.skipping = self.opaque_tail = True
-        blocks.append(self.take_pending())
-        return blocks
 
 
 def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:

@@ -6,8 +6,8 @@ The caller owns sockets and clocks. It calls ``receive_data`` for each read, ``r
 ``client_gone`` when it has reasons of its own; it writes whatever bytes come back, and stops when
 ``closed``. Every moment is a float in seconds on the caller's monotonic clock.
 
-Rules held here (the readers in ``gateway.protocols`` say what an event means, this object what
-follows from it):
+Rules held here (the readers in ``gateway.protocols`` say what an event means, ``observer`` what
+all of them come to, this object what follows from it):
 
 - whole events only are handed on, in the provider's own bytes;
 - nothing is handed on until the event that ``hold`` names (``committed``);
@@ -20,13 +20,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.streams import faults, lenient
-from gateway.streams.events import CUT_VERDICTS, Fault, Hold, Kind, Phase, Reader, Verdict
-from gateway.streams.evidence import Evidence, judge
+from gateway.streams import faults
+from gateway.streams.events import Fault, Hold, Kind, Phase, Reader, Verdict
 from gateway.streams.hold import HoldBack
 from gateway.streams.limits import TRAILER
-from gateway.streams.sse import SseFramer, parse_block
-from gateway.streams.tally import Tally
+from gateway.streams.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,21 +36,22 @@ if TYPE_CHECKING:
 # Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
 _CONTENT, _HEARTBEAT, _OPAQUE = Kind.CONTENT, Kind.HEARTBEAT, Kind.OPAQUE
 _ERROR, _STATE = Kind.ERROR, Kind.STATE
+_FINISHED = (Verdict.COMPLETE, Verdict.COMPLETE_ABNORMAL)
 
 
-class Stream(Tally):
+class Stream(Observer):
     """One upstream answer that is a stream. Plain attributes are for reading; only the methods
     change them.
 
     ``closed``: the client's answer ends here, cleanly, or by a broken connection if ``must_abort``.
     ``cut``: it ended without its finish. ``lingered``: it ended although the upstream had not.
-    ``repaired``: its last event was given its blank line.
+    ``repaired``: its last event was given its blank line. ``broke_after_finish``: the transport
+    broke, but the answer was whole.
     """
 
     __slots__ = (
-        "_decoder", "_done", "_ended_at", "_flowing", "_framer", "_hold", "_passive", "_reader",
-        "_settings", "_started", "_torn", "closed", "cut", "deadline", "lingered", "must_abort",
-        "protocol", "repaired", "verdict",
+        "_ended_at", "_flowing", "_hold", "_passive", "_started", "broke_after_finish", "closed",
+        "cut", "deadline", "lingered", "must_abort", "protocol", "repaired", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -66,21 +65,18 @@ class Stream(Tally):
     ) -> None:
         """``now`` is when the request was sent; ``decoder`` reads the side copy of a compressed
         stream."""
-        super().__init__(now, reader.facts)
+        super().__init__(reader, settings, now, decoder)
         self.protocol = protocol
         self.verdict: Verdict | None = None
         self._passive = settings.observe or decoder is not None
-        self.closed = self.must_abort = self.cut = self.lingered = self.repaired = False
-        self._reader = reader
-        self._settings = settings
-        self._framer = SseFramer(settings.max_event)
-        self._decoder = decoder
+        self.closed = self.must_abort = self.cut = False
+        self.lingered = self.repaired = self.broke_after_finish = False
         until = None if settings.hold_max is None else now + settings.hold_max
         at_once = self._passive or not settings.known
         self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=at_once)
         self._started = now
         self._ended_at: float | None = None
-        self._done = self._torn = self._flowing = False
+        self._flowing = False
         self.deadline: float | None = self._next_deadline()
 
     # What the relay, the metrics and the log read.
@@ -118,8 +114,7 @@ class Stream(Tally):
         self.bytes_received += len(chunk)
         if self._passive:
             plain = chunk if self._decoder is None else self._decoder.feed(chunk)
-            if plain:
-                self._take(self._framer.feed(plain), now, self._framer.separator)
+            self._take(self._framer.feed(plain) if plain else [], now, self._framer.separator)
             return chunk
         if self._flowing:
             # Nearly every read of a stream is one event of content.
@@ -127,7 +122,9 @@ class Stream(Tally):
             if block is not None:
                 return self._take_one(chunk, block, now)
         blocks = self._framer.feed(chunk)
-        return self._take(blocks, now, self._framer.separator) if blocks else b""
+        if blocks:
+            return self._take(blocks, now, self._framer.separator)
+        return b"" if self._hold.released else self._hand_on(b"")
 
     def receive_eof(self, now: float) -> bytes:
         """The upstream ended its answer in good order; return the last bytes to hand on."""
@@ -153,13 +150,13 @@ class Stream(Tally):
         frames = self._fail(verdict, faults.stalled(now - (self.last_progress_at or self._started)))
         return self._hand_on(b"") + frames
 
-    def give_up(self, fault: Fault, verdict: Verdict) -> bytes:
+    def give_up(self, fault: Fault, verdict: Verdict, now: float) -> bytes:
         """End the stream for a reason of the caller's own, told in-band where a client has seen
         bytes; a finished stream has just ended."""
         if self.closed:
             return b""
-        if self._ended:
-            return self._end(self._ended_at or self._started, broke=False)
+        if self._settled:
+            return self._end(now, broke=False)
         frames = self._fail(verdict, fault)
         return self._hand_on(b"") + frames
 
@@ -189,6 +186,10 @@ class Stream(Tally):
             return self._take([block], now, chunk[len(block) :], [kind])
         self.content_events += 1
         self._note_progress(now)
+        if self.facts.finished and self._ended:
+            # The last piece of an answer may bring its finish along.
+            self._ended_at = now
+            self._flowing = False
         self.deadline = self._next_deadline()
         return chunk
 
@@ -197,8 +198,7 @@ class Stream(Tally):
     ) -> bytes:
         """Read whole blocks in order; return them with whatever belongs between them. ``kinds`` are
         given for blocks that have been read."""
-        framer = self._framer
-        last = len(blocks) - 1
+        opaque = self._framer.opaque
         out: list[bytes] = []
         start = 0
         progressed = False
@@ -206,10 +206,8 @@ class Stream(Tally):
         for index, block in enumerate(blocks):
             if kinds:
                 kind = kinds[index]
-            elif (index == 0 and framer.opaque_head) or (index == last and framer.opaque_tail):
-                kind = _OPAQUE
             else:
-                kind = self._read(block)
+                kind = self._pass_over() if index in opaque else self._read(block)
             if kind is _CONTENT:
                 progressed = True
                 self.content_events += 1
@@ -229,16 +227,20 @@ class Stream(Tally):
                     out += [part + separator for part in blocks[start:index]]
                     out += [before, block, separator, after]
                     start = index + 1
+        if start < len(blocks):
+            out += (separator.join(blocks[start:] if start else blocks), separator)
+        return self._settle(b"".join(out), now, progressed=progressed)
+
+    def _settle(self, out: bytes, now: float, *, progressed: bool) -> bytes:
+        """Note what a read has come to, and hand on its whole blocks."""
         if progressed:
             self._note_progress(now)
         if self._ended and (progressed or self._ended_at is None):
             self._ended_at = now
-        if start <= last:
-            out += (separator.join(blocks[start:] if start else blocks), separator)
-        whole = self._hand_on(b"".join(out))
+        out = self._hand_on(out)
         content = self.first_content_at is not None
         self._flowing = content and self.committed and self._ended_at is None and not self._passive
-        return whole
+        return out
 
     def _stop(self, before: bytes, block: bytes, last: bytes) -> bytes:
         """The stream ends at a block that is not handed on: its last bytes."""
@@ -249,25 +251,6 @@ class Stream(Tally):
             block += reader.complement(ending=False) + reader.complement(ending=True)
             self._hold.keep(before + block)
         return b""
-
-    def _read(self, block: bytes) -> Kind | None:
-        """The kind of a block; None for ``[DONE]``."""
-        try:
-            if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
-                return self._reader.read(b"", block[6:])
-            name, data, fields = parse_block(block)
-            if data is None:
-                return self._reader.read_bare(block) if fields else _HEARTBEAT
-            if data[:6] == b"[DONE]" and data.strip() == b"[DONE]":
-                self._done = True
-                self._reader.read_done()
-                return None
-            if not data or data.isspace():
-                return _HEARTBEAT
-            return self._reader.read(name, data)
-        except Exception:  # noqa: BLE001 - a reader's bug must not hurt the relay; it is counted
-            self.reader_faults += 1
-            return _OPAQUE
 
     def _weigh(self, kind: Kind | None) -> tuple[bytes, bytes]:
         """What follows from an event that is neither content nor heartbeat: bytes to write before
@@ -302,39 +285,33 @@ class Stream(Tally):
     def _hand_on(self, out: bytes) -> bytes:
         """Hold or release, and set the next deadline."""
         if not self.closed:
-            out = self._hold.put(out)
+            out = self._hold.put(out, self._framer.pending_size)
             self.deadline = self._next_deadline()
             return out
         return self._hold.take(out) if self._hold.released else b""
 
     # Ends.
 
-    @property
-    def _ended(self) -> bool:
-        return self.facts.finished or self.facts.error is not None or self._done
-
-    @property
-    def _done_suffices(self) -> bool:
-        """Whether ``[DONE]`` without a finish frame is an end; inside an event too long to read may
-        have been one."""
-        settings = self._settings
-        return settings.finish_optional or not settings.known or self._framer.oversized > 0
-
     def _next_deadline(self) -> float | None:
         facts, settings, limits = self.facts, self._settings, self._settings.limits
         if settings.observe or limits is None:
             return None
-        if self._ended_at is not None and self._decoder is None:
-            if facts.terminal or self._done:
-                return self._ended_at + TRAILER
-            if facts.error is not None or self._reader.may_close():
-                return self._ended_at + limits.linger
+        if self._ended_at is not None and self._may_end:
+            lull = TRAILER if facts.terminal or self._done else limits.linger
+            return self._ended_at + lull
         if self.first_event_at is None:
             deadline = self._started + limits.first_event
         else:
-            waiting = facts.waiting or self.first_content_at is None
+            # Of an unknown protocol any event may be content.
+            waiting = facts.waiting or (settings.known and self.first_content_at is None)
             deadline = limits.after_progress(self._progress_at, self._heard_at, waiting=waiting)
         return self._hold.bound(deadline)
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether a lull ends the client's answer. A client's decoder waits for the end of the
+        coding, whatever the answer says."""
+        return self._settled and (self._decoder is None or self._decoder.finished)
 
     def _end(self, now: float, *, broke: bool) -> bytes:
         if self.closed:
@@ -342,6 +319,7 @@ class Stream(Tally):
         tail = self._framer.take_pending()
         out = self._finish_tail(tail, now) if tail else b""
         verdict = self._judge(broke=broke)
+        self.broke_after_finish = broke and verdict in _FINISHED
         if self._passive:
             self._close(verdict)
             self.cut = self._is_cut(verdict)
@@ -352,7 +330,7 @@ class Stream(Tally):
             return self._hand_on(out) + frames
         if self.facts.error is not None:
             if not self.committed:
-                return self._fail(verdict, None)
+                return self._stop(out, b"", self._fail(verdict, None))
             out += self._reader.complement(ending=True)
         self._hold.released = True
         self._close(verdict)
@@ -362,18 +340,10 @@ class Stream(Tally):
     def _finish_tail(self, tail: bytes, now: float) -> bytes:
         """The end of a stream may lack the blank line of its last event; return what of that tail
         is handed on."""
-        if self._framer.oversized and not self._ended:
+        if self._unread and not self._ended:
             return tail
-        ended = self._ended
-        _, data, fields = parse_block(tail)
-        if not fields:
-            return b""
-        whole = data is not None and (data.strip() == b"[DONE]" or lenient.is_whole(data))
-        kind = self._read(tail) if whole or data is None else _OPAQUE
-        if kind is None and not (ended or self._done_suffices):
-            return b""
-        if kind not in (None, Kind.FINISH, _ERROR) and not (whole and self._ended):
-            self._torn = not self._ended
+        kind, passes = self._read_tail(tail)
+        if not passes:
             return b""
         self._note_progress(now)
         self.repaired = True
@@ -384,24 +354,16 @@ class Stream(Tally):
             after = self._reader.complement(ending=False)
         return before + tail + self._framer.missing_blank(tail) + after
 
-    def _judge(self, *, broke: bool) -> Verdict:
-        unread = self._framer.oversized > 0 or (self._decoder is not None and self._decoder.failed)
-        known, empty = self._settings.known, self.first_event_at is None
-        return judge(self.facts, Evidence(unread, self._done, broke, self._torn, known, empty))
-
-    def _is_cut(self, verdict: Verdict) -> bool:
-        if verdict is Verdict.DONE_WITHOUT_FINISH:
-            return not self._done_suffices
-        return verdict in CUT_VERDICTS
-
     def _fail(self, verdict: Verdict, fault: Fault | None) -> bytes:
         """Close on a failure; return the in-band events that tell it, or break the connection if
-        there are none."""
+        there are none. What was too long to read may have been the finish: no error may follow
+        it."""
         self._close(verdict)
         self.cut = verdict is not Verdict.PROVIDER_ERROR
         if not self.committed or fault is None:
             return b""
-        frames = None if self._passive or self._framer.skipping else self._reader.fault(fault)
+        mute = self._passive or self._unread
+        frames = None if mute else self._reader.fault(fault)
         self.must_abort = frames is None
         return frames or b""
 
@@ -409,5 +371,5 @@ class Stream(Tally):
         self.closed = True
         self.verdict = verdict
         self.deadline = None
-        if self._ended and verdict is not Verdict.DONE_WITHOUT_FINISH:
+        if verdict in _FINISHED:
             self.facts.phase = Phase.AFTER_FINISH

@@ -1,8 +1,10 @@
 """The retry budget: a share of the last minute's requests, above a floor."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.model import Retry
 from gateway.policy.budget import WINDOW, RetryBudget
 
 
@@ -55,3 +57,35 @@ def test_retries_of_a_minute_never_exceed_the_budget(steps: list[tuple[bool, flo
             # Seconds are counted whole, so the window may be up to a second short.
             recent = sum(moment > now - WINDOW + 1 for moment in retries)
             assert recent <= max(3, 0.5 * sum(moment > now - WINDOW - 1 for moment in requests))
+
+
+@pytest.mark.parametrize(
+    ("client", "tries", "seconds"),
+    [
+        ("SDKs of OpenAI and Anthropic", 3, 1.5),
+        ("AI SDK", 3, 6.0),
+        ("codex", 30, 25.0),
+        ("claude", 11, 180.0),
+        ("opencode", 6, 81.0),
+        ("aider", 27, 81.0),
+    ],
+)
+def test_a_dead_provider_sees_little_more_than_a_hundred_clients_own_tries(
+    client: str, tries: int, seconds: float
+) -> None:
+    """Each try of a client would be four requests without a budget."""
+    rule = Retry()
+    budget = RetryBudget(rule.budget, rule.budget_floor)
+    own = retries = 0
+    for step in range(tries):
+        now = step * seconds / tries
+        for _ in range(100):
+            own += 1
+            budget.note_request(now)
+            for _ in range(rule.max_retries):
+                if budget.allows(now):
+                    budget.note_retry(now)
+                    retries += 1
+    minutes = seconds / WINDOW + 1
+    assert own == 100 * tries, client
+    assert retries <= rule.budget * own + rule.budget_floor * minutes

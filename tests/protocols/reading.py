@@ -6,10 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from gateway.protocols import BY_NAME
+from gateway.streams.events import Kind
+from tests.samples.catalog import COMPLETE
 from tests.streams import reference
 
 if TYPE_CHECKING:
-    from gateway.streams.events import Kind, Reader
+    from gateway.streams.events import Reader
 
 
 def reader(protocol: str, choices: int = 1) -> Reader:
@@ -21,6 +23,17 @@ def read(of: Reader, value: Any, name: str = "") -> Kind:
     """One event whose data is that JSON, or those bytes."""
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
     return of.read(name.encode(), data)
+
+
+def first_content(protocol: str) -> bytes:
+    """The first piece of an answer (of no known protocol: the first event) in that protocol's first
+    whole sample, as one event."""
+    of = reader(protocol)
+    for block in reference.split(COMPLETE[protocol].data)[0]:
+        for found in reference.read(block)[0]:
+            if found.data and of.read(found.name, found.data) in (Kind.CONTENT, Kind.OPAQUE):
+                return block
+    raise AssertionError(f"the sample {COMPLETE[protocol].file} has no content")
 
 
 def told(out: bytes | None) -> list[tuple[str, Any]]:

@@ -38,6 +38,16 @@ def test_an_error_in_any_form_is_one(name: bytes, data: bytes, kind: str, messag
     assert (reader.facts.error.type, reader.facts.error.message) == (kind, message)
 
 
+def test_what_follows_an_error_is_no_error_and_does_not_hide_it() -> None:
+    reader = Reader()
+    reader.read(b"error", b'{"message":"boom"}')
+
+    assert reader.read(b"", b'{"token":"a"}') is Kind.OPAQUE
+    assert reader.read(b"error", b'{"message":"later"}') is Kind.ERROR
+    assert reader.facts.error is not None
+    assert reader.facts.error.message == "boom"
+
+
 @pytest.mark.parametrize("data", [b'{"error":null}', b'{"error":""}', b'{"text":"an \\"error\\""}'])
 def test_no_error_is_none(data: bytes) -> None:
     reader = Reader()

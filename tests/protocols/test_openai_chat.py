@@ -167,14 +167,34 @@ def test_all_choices_seen_must_finish(asked_for: int) -> None:
     assert of.facts.finished
 
 
-def test_as_many_choices_as_were_asked_for_must_be_seen_unless_the_end_marker_comes() -> None:
-    of = reader("openai_chat", choices=2)
-    read(of, choice({"content": "a"}, "stop", index=0))
-    assert not of.facts.finished
+def test_more_choices_are_awaited_until_all_asked_for_or_the_end_marker_came() -> None:
+    marked, whole = reader("openai_chat", choices=2), reader("openai_chat", choices=2)
+    for of in (marked, whole):
+        read(of, choice({"content": "a"}, "stop", index=0))
+        assert (of.facts.finished, of.facts.awaited) == (True, True)
+        assert of.facts.phase is Phase.IN_TEXT
+        assert not of.may_close()
 
-    of.read_done()
+    marked.read_done()
+    read(whole, choice({"content": "b"}, index=1))
+    assert not whole.facts.finished
+    read(whole, choice({}, "stop", index=1))
 
-    assert of.facts.finished
+    for of in (marked, whole):
+        assert (of.facts.finished, of.facts.awaited) == (True, False)
+        assert of.facts.phase is Phase.AFTER_FINISH
+        assert of.may_close()
+
+
+def test_a_failing_finish_does_not_hide_the_failure_before_it() -> None:
+    of = reader("openai_chat")
+    read(of, {"error": {"message": "boom", "type": "invalid_request_error"}})
+
+    assert read(of, choice({}, "error")) is Kind.ERROR
+
+    assert of.facts.error is not None
+    assert (of.facts.error.message, of.facts.error.retryable) == ("boom", False)
+    assert of.complement(ending=True) == b""
 
 
 def test_what_follows_the_finish_does_not_take_it_back() -> None:

@@ -23,7 +23,8 @@ def test_text_is_content_from_the_first_chunk_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "abnormal"), [("stop", False), ("length", True), ("content_filter", True)]
+    ("reason", "abnormal"),
+    [("stop", False), ("new", False), ("length", True), ("content_filter", True)],
 )
 def test_a_finish_reason_finishes(reason: str, abnormal: bool) -> None:
     of = reader("openai_completions")

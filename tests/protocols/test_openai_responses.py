@@ -298,6 +298,44 @@ def test_cancelled_is_an_error_that_nobody_retries() -> None:
     assert (of.facts.error.type, of.facts.error.retryable) == ("cancelled", False)
 
 
+@pytest.mark.parametrize("kind", ["completed", "incomplete"])
+def test_a_last_event_is_taken_by_the_status_of_its_response(kind: str) -> None:
+    incomplete, failed, cancelled = fresh(), fresh(), fresh()
+    event = ended(kind)
+    error = {"code": "rate_limit_exceeded", "message": "m"}
+    details = {"reason": "max_output_tokens"}
+
+    def saying(status: str, **changes: Any) -> dict[str, Any]:
+        return event | {"response": RESPONSE | {"status": status, **changes}}
+
+    assert read(incomplete, saying("incomplete", incomplete_details=details)) is Kind.FINISH
+    assert read(failed, saying("failed", error=error)) is Kind.ERROR
+    assert read(cancelled, saying("cancelled")) is Kind.ERROR
+
+    assert (incomplete.facts.finish_reason, incomplete.facts.abnormal) == (
+        "max_output_tokens",
+        True,
+    )
+    assert not failed.facts.finished
+    assert failed.facts.error is not None
+    assert (failed.facts.error.code, failed.facts.error.retryable) == ("rate_limit_exceeded", True)
+    assert cancelled.facts.error is not None
+    assert not cancelled.facts.error.retryable
+    assert failed.facts.terminal
+    assert [name for name, _ in told(failed.complement(ending=True))] == [
+        "error",
+        "response.failed",
+    ]
+
+
+@pytest.mark.parametrize("status", ["completed", "in_progress", None, "new"])
+def test_any_other_status_leaves_it_completed(status: str | None) -> None:
+    of = fresh()
+
+    assert read(of, ended("completed") | {"response": RESPONSE | {"status": status}}) is Kind.FINISH
+    assert (of.facts.finish_reason, of.facts.abnormal) == ("completed", False)
+
+
 def test_counts_and_model_come_with_the_response() -> None:
     of = opened()
     usage = {

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gateway import protocols
 from gateway.errors import STATUS, Code
 from gateway.protocols import ALL, BY_NAME, NAMES, for_path
 from gateway.streams.events import Fault, Kind
+from tests.protocols.reading import told
+from tests.samples.catalog import SAMPLES
 
 if TYPE_CHECKING:
     from gateway.protocols.base import StreamProtocol
@@ -17,11 +21,15 @@ if TYPE_CHECKING:
 every_protocol = pytest.mark.parametrize("protocol", ALL, ids=lambda protocol: protocol.name)
 
 
-def test_the_names_are_those_that_configuration_and_metrics_use() -> None:
-    assert NAMES == (
-        "openai_chat", "openai_completions", "openai_responses", "anthropic", "gemini", "generic",
-    )  # fmt: skip
-    assert list(BY_NAME) == list(NAMES)
+def test_each_protocol_file_is_registered_under_its_own_name() -> None:
+    modules = {path.stem for path in Path(protocols.__file__).parent.glob("*.py")}
+
+    assert set(NAMES) == modules - {"__init__", "base"}
+    assert len(ALL) == len(NAMES) == len(BY_NAME)
+
+
+def test_the_samples_are_of_the_registered_protocols() -> None:
+    assert {sample.protocol for sample in SAMPLES} == set(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -153,4 +161,23 @@ def test_no_event_makes_a_reader_raise(protocol: StreamProtocol, data: bytes, na
 
     assert isinstance(reader.read(name, data), Kind)
     assert isinstance(reader.read(name, data), Kind)
-    assert (reader.facts.error is None) or reader.complement(ending=True) is not None
+    added = told(reader.complement(ending=True))
+    if reader.facts.error is None:
+        assert added == []
+    assert reader.complement(ending=True) == b""
+
+
+@every_protocol
+def test_an_error_that_no_client_knows_is_told_once_in_a_form_that_raises(
+    protocol: StreamProtocol,
+) -> None:
+    reader = protocol.reader(1)
+    assert reader.read(b"error", b'{"error":"plain words"}') is Kind.ERROR
+    assert reader.facts.error is not None
+
+    added = told(reader.complement(ending=True))
+
+    assert any(data.get("error", {}).get("message") == "plain words" for _, data in added) == (
+        protocol.known
+    )
+    assert reader.complement(ending=True) == b""

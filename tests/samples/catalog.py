@@ -61,6 +61,8 @@ def _sample(row: dict[str, Any]) -> Sample:
 
 SAMPLES = [_sample(row) for row in json.loads((HERE / "index.json").read_text(encoding="utf-8"))]
 BY_FILE = {sample.file: sample for sample in SAMPLES}
+COMPLETE = {sample.protocol: sample for sample in reversed(SAMPLES) if sample.role == "complete"}
+"""By protocol, the first sample of a whole answer."""
 SHORT = [sample for sample in SAMPLES if len(sample.data) < 1 << 16]
 LONG = [sample for sample in SAMPLES if len(sample.data) >= 1 << 16]
 

@@ -93,6 +93,48 @@ def test_several_zstd_frames_are_one_body() -> None:
     assert decode(Decoder("zstd"), [zstd(b"a") + zstd(b"b"), zstd(b"c")]) == b"abc"
 
 
+@pytest.mark.parametrize("drip", [False, True])
+def test_a_zstd_frame_to_be_skipped_is_skipped(drip: bool) -> None:
+    skippable = b"\x50\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"xyz"
+    body = zstd(b"a") + skippable + zstd(b"b")
+
+    assert decode(Decoder("zstd"), singles(body) if drip else [body]) == b"ab"
+
+
+@every_coder
+def test_the_end_of_the_coding_is_known_with_its_last_byte_and_not_before(name: str) -> None:
+    header, compress = CODERS[name]
+    decoder = Decoder(header)
+    body = compress(TEXT)
+    ends = []
+    for byte in singles(body):
+        decoder.feed(byte)
+        ends.append(decoder.finished)
+
+    assert ends == [False] * (len(body) - 1) + [True]
+
+
+@pytest.mark.parametrize("name", ["gzip", "zstd"])
+def test_another_member_opens_the_coding_again(name: str) -> None:
+    header, compress = CODERS[name]
+    decoder = Decoder(header)
+    decoder.feed(compress(b"a"))
+    assert decoder.finished
+
+    decoder.feed(compress(b"b")[:-1])
+
+    assert not decoder.finished
+    assert not decoder.failed
+
+
+def test_what_cannot_be_decoded_has_no_end() -> None:
+    decoder = Decoder("gzip")
+    decoder.feed(gzip.compress(b"a") + b"no gzip")
+
+    assert decoder.failed
+    assert not decoder.finished
+
+
 @pytest.mark.parametrize("header", ["", "identity", "identity, identity"])
 def test_no_coding_is_no_change(header: str) -> None:
     assert decode(Decoder(header), [b"plain"]) == b"plain"

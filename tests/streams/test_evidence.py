@@ -24,6 +24,12 @@ def test_a_finish_wins_over_however_the_transport_ended() -> None:
     assert {judge(abnormal, each) for each in EVERY} == {Verdict.COMPLETE_ABNORMAL}
 
 
+def test_while_more_choices_are_awaited_only_an_end_in_good_order_is_one() -> None:
+    facts = Facts(finished=True, awaited=True)
+    for each in EVERY:
+        assert (judge(facts, each) is Verdict.COMPLETE) == (not each.broke and not each.torn)
+
+
 def test_without_a_finish_nothing_is_complete() -> None:
     seen = {judge(Facts(), each) for each in EVERY}
     assert not seen & {Verdict.COMPLETE, Verdict.COMPLETE_ABNORMAL}

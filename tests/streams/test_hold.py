@@ -33,6 +33,13 @@ def test_more_than_may_be_held_is_released() -> None:
     assert held.released
 
 
+def test_what_waits_elsewhere_counts_towards_what_may_be_held() -> None:
+    held = HoldBack(Hold.FINISH, 5, None, released=False)
+    assert held.put(b"abc", 2) == b""
+    assert held.put(b"", 3) == b"abc"
+    assert held.released
+
+
 def test_the_end_of_the_waiting_bounds_the_deadline_until_release() -> None:
     held = HoldBack(Hold.FINISH, 3, 5.0, released=False)
     assert (held.bound(9.0), held.bound(4.0)) == (5.0, 4.0)

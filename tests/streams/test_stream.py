@@ -11,7 +11,7 @@ import zstandard
 
 from gateway.errors import Code
 from gateway.streams.coding import Decoder
-from gateway.streams.events import Fault, Hold, Kind, Phase, Verdict
+from gateway.streams.events import Fault, Hold, Phase, Verdict
 from gateway.streams.settings import Settings
 from gateway.streams.stream import Stream
 from tests.streams import chat
@@ -63,7 +63,7 @@ def test_nothing_is_handed_on_after_the_end() -> None:
     assert stream.receive_eof(3.0) == b""
     assert stream.receive_reset(3.0) == b""
     assert stream.expire(999.0) == b""
-    assert stream.give_up(DRAIN, Verdict.DRAINED) == b""
+    assert stream.give_up(DRAIN, Verdict.DRAINED, 3.0) == b""
     stream.client_gone()
     assert stream.verdict is Verdict.COMPLETE
 
@@ -148,6 +148,28 @@ def test_more_than_may_be_held_is_committed() -> None:
     assert stream.receive_data(chat.ROLE, 1.0) == b""
     assert stream.receive_data(chat.PING, 1.0) == chat.ROLE + chat.PING
     assert stream.committed
+
+
+def test_an_unfinished_event_counts_towards_what_may_be_held() -> None:
+    stream = open_stream(hold_max_bytes=2 * len(chat.ROLE))
+    long = chat.text("x" * 1000)
+    assert stream.receive_data(chat.ROLE + long[:20], 1.0) == b""
+    assert not stream.committed
+
+    assert stream.receive_data(long[20:100], 1.0) == chat.ROLE
+
+    assert stream.committed
+    assert stream.receive_data(long[100:], 1.0) == long
+
+
+def test_an_event_that_is_longer_than_may_be_held_commits_before_it_is_whole() -> None:
+    stream = open_stream(hold_max_bytes=50)
+    long = chat.text("x" * 1000)
+
+    assert stream.receive_data(long[:100], 1.0) == b""
+    assert stream.committed
+    assert not stream.at_boundary
+    assert stream.receive_data(long[100:], 1.0) == long
 
 
 def test_what_is_held_for_long_enough_is_committed() -> None:
@@ -281,6 +303,76 @@ def test_a_reset_after_the_finish_is_still_complete() -> None:
     assert not stream.cut
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_transport_that_breaks_after_the_finish_is_noted(reset: bool) -> None:
+    whole, cut = committed_stream(), committed_stream()
+
+    feed(whole, [chat.finish()], reset=reset)
+    feed(cut, [], reset=reset)
+
+    assert whole.broke_after_finish == reset
+    assert not cut.broke_after_finish
+
+
+# Several choices.
+
+
+ONE_OF_TWO = chat.text(index=0) + chat.finish(index=0)
+
+
+def test_a_provider_that_gives_fewer_choices_than_asked_for_completes_at_its_end() -> None:
+    stream = open_stream(choices=2)
+
+    assert feed(stream, [ONE_OF_TWO]) == ONE_OF_TWO
+    assert stream.verdict is Verdict.COMPLETE
+    assert stream.phase is Phase.AFTER_FINISH
+
+
+def test_its_last_event_may_bring_text_and_lack_its_blank_line() -> None:
+    last = chat.event(
+        {"choices": [{"index": 0, "delta": {"content": "!"}, "finish_reason": "stop"}]}
+    )
+    stream = open_stream(choices=2)
+
+    assert feed(stream, [chat.text() + last[:-2]]) == chat.text() + last
+    assert stream.verdict is Verdict.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("rest", "reset", "verdict"),
+    [
+        (b"", True, Verdict.RESET),
+        (b'data: {"choi', False, Verdict.TORN),
+        (chat.text(index=1)[:-2], False, Verdict.TORN),
+        (chat.text(index=1), False, Verdict.BARE_EOF),
+    ],
+)
+def test_a_cut_while_another_choice_is_awaited_is_one(
+    rest: bytes, reset: bool, verdict: Verdict
+) -> None:
+    stream = open_stream(choices=2)
+
+    out = feed(stream, [ONE_OF_TWO + rest], reset=reset)
+
+    assert stream.verdict is verdict
+    assert len(chat.errors_in(out)) == 1
+    assert not stream.broke_after_finish
+
+
+def test_leaving_or_giving_up_while_another_choice_is_awaited_is_no_end() -> None:
+    left, stopped = open_stream(choices=2), open_stream(choices=2)
+    for stream in (left, stopped):
+        stream.receive_data(ONE_OF_TWO, 1.0)
+
+    left.client_gone()
+    out = stopped.give_up(DRAIN, Verdict.DRAINED, 2.0)
+
+    assert left.verdict is Verdict.CLIENT_GONE
+    assert stopped.verdict is Verdict.DRAINED
+    assert stopped.phase is Phase.IN_TEXT
+    assert len(chat.errors_in(out)) == 1
+
+
 @pytest.mark.parametrize("tail", [b"data: [DO", b"data: {", b": pi", b"event: x", b"data: [DONE"])
 def test_a_torn_tail_after_the_finish_is_dropped(tail: bytes) -> None:
     stream = committed_stream()
@@ -375,6 +467,25 @@ def test_an_error_before_the_commit_is_not_handed_on() -> None:
     assert stream.error.status == 429
 
 
+FLAT = {"object": "error", "message": "boom", "type": "InternalServerError"}
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_an_error_that_was_withheld_is_whole_and_raises(missing: int) -> None:
+    stream = open_stream()
+    flat = chat.event(FLAT)
+
+    assert feed(stream, [chat.ROLE + flat[: len(flat) - missing]]) == b""
+    withheld = stream.withheld
+
+    assert stream.verdict is Verdict.PROVIDER_ERROR
+    assert not stream.committed
+    assert withheld.startswith(chat.ROLE + flat)
+    (told,) = chat.errors_in(withheld[len(chat.ROLE + flat) :])
+    assert told["message"] == "boom"
+    assert stream.withheld == b""
+
+
 def test_an_error_that_no_retry_mends_is_not_retried() -> None:
     stream = open_stream()
 
@@ -466,51 +577,6 @@ def test_what_is_missing_at_the_end_comes_at_the_end(end: str) -> None:
     assert not stream.must_abort
 
 
-# A reader's bug.
-
-
-class Broken:
-    """A reader that fails on everything."""
-
-    def __init__(self) -> None:
-        self.facts = open_stream().facts
-
-    def read(self, name: bytes, data: bytes) -> Kind:
-        raise KeyError(name, data)
-
-    def read_bare(self, block: bytes) -> Kind:
-        raise TypeError(block)
-
-    def read_done(self) -> None:
-        raise ValueError
-
-    def may_close(self) -> bool:
-        return False
-
-    def complement(self, *, ending: bool) -> bytes:
-        raise AssertionError(ending)
-
-    def fault(self, fault: Fault) -> bytes | None:
-        return None
-
-
-def test_a_readers_bug_never_hurts_the_relay_and_is_counted() -> None:
-    stream = Stream("broken", Broken(), Settings(), 0.0)
-    body = chat.text() + b"event: x\n\n" + chat.text()
-
-    assert stream.receive_data(body, 1.0) == body
-    assert stream.reader_faults == 3
-    assert stream.opaque_events == 3
-
-
-def test_where_there_is_no_in_band_form_the_connection_is_broken() -> None:
-    stream = Stream("broken", Broken(), Settings(), 0.0)
-    stream.receive_data(chat.text(), 1.0)
-
-    assert stream.receive_eof(1.0) == b""
-    assert stream.must_abort
-
-
 # Streams of no known protocol.
 
 
@@ -570,6 +636,22 @@ def test_a_too_long_event_passes_as_it_comes_and_makes_the_end_opaque() -> None:
     assert not stream.cut
     assert not stream.must_abort
     assert stream.opaque_events > 1
+
+
+@pytest.mark.parametrize("way", ["whole", "drip", "after another"])
+def test_an_event_is_too_long_in_one_read_as_in_many(way: str) -> None:
+    text, finish = chat.text("x" * 250), chat.finish()
+    stream = committed_stream(max_event=100)
+    chunks = {"whole": [text], "drip": singles(text), "after another": [chat.PING + text]}[way]
+
+    out = feed(stream, chunks)
+
+    assert out.removeprefix(chat.PING) == text
+    assert stream.verdict is Verdict.OPAQUE
+    assert stream.content_events == 1
+    late = committed_stream(max_event=len(finish))
+    assert feed(late, [*chunks, finish]).endswith(finish)
+    assert late.verdict is Verdict.COMPLETE
 
 
 def test_a_finish_after_a_too_long_event_is_a_finish() -> None:
@@ -720,7 +802,7 @@ def test_a_stream_that_cannot_be_decoded_passes_and_is_opaque(coding: str) -> No
 def test_giving_up_after_the_commit_is_told_in_band() -> None:
     stream = committed_stream()
 
-    out = stream.give_up(DRAIN, Verdict.DRAINED)
+    out = stream.give_up(DRAIN, Verdict.DRAINED, 3.0)
 
     assert [told["code"] for told in chat.errors_in(out)] == ["gateway_draining"]
     assert stream.verdict is Verdict.DRAINED
@@ -731,7 +813,7 @@ def test_giving_up_before_the_commit_says_nothing() -> None:
     stream = open_stream()
     stream.receive_data(chat.ROLE, 1.0)
 
-    assert stream.give_up(DRAIN, Verdict.DRAINED) == b""
+    assert stream.give_up(DRAIN, Verdict.DRAINED, 3.0) == b""
     assert stream.closed
 
 
@@ -739,16 +821,27 @@ def test_giving_up_on_a_finished_stream_ends_it_as_complete() -> None:
     stream = committed_stream()
     stream.receive_data(chat.finish(), 2.0)
 
-    assert stream.give_up(DRAIN, Verdict.DRAINED) == b""
+    assert stream.give_up(DRAIN, Verdict.DRAINED, 3.0) == b""
     assert stream.verdict is Verdict.COMPLETE
     assert not stream.must_abort
+
+
+def test_giving_up_on_what_may_still_be_taken_back_is_told() -> None:
+    stream = open_stream("gemini")
+    text = {"content": {"parts": [{"text": "a"}]}, "index": 0, "finishReason": "STOP"}
+    stream.receive_data(chat.event({"candidates": [text]}), 1.0)
+
+    out = stream.give_up(DRAIN, Verdict.DRAINED, 2.0)
+
+    assert len(chat.errors_in(out.replace(b"\r\n", b"\n"))) == 1
+    assert stream.verdict is Verdict.DRAINED
 
 
 def test_giving_up_inside_an_event_drops_its_half() -> None:
     stream = committed_stream()
     stream.receive_data(chat.text("half")[:25], 2.0)
 
-    out = stream.give_up(DRAIN, Verdict.DRAINED)
+    out = stream.give_up(DRAIN, Verdict.DRAINED, 3.0)
 
     assert out.startswith(b'data: {"error"')
 
@@ -807,6 +900,28 @@ def test_the_phase_follows_the_stream() -> None:
         Phase.IN_TOOL_CALL,
         Phase.AFTER_FINISH,
     ]
+
+
+@pytest.mark.parametrize("end", ["event", "tail", "lull"])
+def test_a_failure_in_the_middle_of_text_is_no_finish(end: str) -> None:
+    stream = committed_stream()
+
+    stream.receive_data(chat.error()[:-2] if end == "tail" else chat.error(), 2.0)
+    if end == "lull":
+        stream.expire(4.0)
+    else:
+        stream.receive_eof(2.0)
+
+    assert stream.verdict is Verdict.PROVIDER_ERROR
+    assert stream.phase is Phase.IN_TEXT
+
+
+def test_a_failure_after_the_finish_is_after_it() -> None:
+    stream = committed_stream()
+
+    feed(stream, [chat.finish(), chat.error()])
+
+    assert stream.phase is Phase.AFTER_FINISH
 
 
 def test_events_are_counted_by_kind() -> None:

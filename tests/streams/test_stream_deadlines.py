@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
+
 import pytest
 
 from gateway.errors import Code
-from gateway.streams.events import Verdict
+from gateway.protocols import BY_NAME
+from gateway.streams.coding import Decoder
+from gateway.streams.events import Fault, Verdict
 from gateway.streams.limits import TRAILER, Limits
+from gateway.streams.settings import Settings
+from gateway.streams.stream import Stream
 from tests.samples.catalog import BY_FILE
 from tests.streams import chat, reference
 from tests.streams.feeding import open_stream
@@ -173,6 +180,43 @@ def test_a_finish_without_end_marker_waits_for_what_may_follow() -> None:
     assert stream.verdict is Verdict.COMPLETE
 
 
+ENDS_WITH_TEXT = [
+    ("openai_chat", chat.text(), chat.event(
+        {"choices": [{"index": 0, "delta": {"content": "!"}, "finish_reason": "stop"}]}
+    )),
+    ("openai_completions", chat.event({"choices": [{"index": 0, "text": "a"}]}), chat.event(
+        {"choices": [{"index": 0, "text": "!", "finish_reason": "stop"}]}
+    )),
+    ("openai_completions", chat.event({"content": "a", "stop": False}), chat.event(
+        {"content": "!", "stop": True, "stop_type": "eos"}
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("protocol", "text", "last"), ENDS_WITH_TEXT)
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_a_finish_that_comes_with_text_is_one_however_it_was_read(
+    protocol: str, text: bytes, last: bytes, line_end: bytes
+) -> None:
+    text, last = text.replace(b"\n", line_end), last.replace(b"\n", line_end)
+    whole, each = open_stream(protocol, limits=LIMITS), open_stream(protocol, limits=LIMITS)
+    whole.receive_data(text + text + last, 3.0)
+
+    for block in (text, text, last):
+        assert each.receive_data(block, 3.0) == block
+
+    assert each.deadline == whole.deadline == 5.0
+    each.expire(5.0)
+    assert each.verdict is Verdict.COMPLETE
+
+
+def test_of_an_unknown_protocol_any_event_may_be_content() -> None:
+    stream = open_stream("generic", limits=Limits(gap=50.0, silent_phase=900.0))
+    stream.receive_data(b"data: a\n\n", 10.0)
+
+    assert stream.deadline == 60.0
+
+
 def test_one_of_two_choices_does_not_end_the_answer() -> None:
     stream = open_stream(choices=2, limits=LIMITS)
     stream.receive_data(chat.text(index=0) + chat.finish(index=0), 10.0)
@@ -180,6 +224,17 @@ def test_one_of_two_choices_does_not_end_the_answer() -> None:
 
     stream.receive_data(chat.text(index=1) + chat.finish(index=1), 20.0)
     assert stream.deadline == 22.0
+
+
+def test_a_silence_while_another_choice_is_awaited_is_a_stall() -> None:
+    stream = open_stream(choices=2, limits=LIMITS)
+    stream.receive_data(chat.text(index=0) + chat.finish(index=0), 10.0)
+
+    (told,) = chat.errors_in(stream.expire(300.0))
+
+    assert stream.verdict is Verdict.STALLED
+    assert told["code"] == Code.STALLED
+    assert not stream.lingered
 
 
 def test_an_error_waits_for_what_may_follow() -> None:
@@ -234,3 +289,70 @@ def test_observing_sets_no_deadline_ever() -> None:
     for block in (chat.ROLE, chat.text(), chat.finish(), chat.DONE):
         stream.receive_data(block, 10.0)
         assert stream.deadline is None
+
+
+# After an event that was too long to read.
+
+
+def unread_stream() -> Stream:
+    """A stream whose last event, read at 10, was too long to be read."""
+    stream = open_stream(limits=LIMITS, max_event=200)
+    stream.receive_data(chat.ROLE + chat.text() + chat.text("x" * 400), 10.0)
+    return stream
+
+
+def test_a_stall_after_a_too_long_event_is_no_clean_end_and_no_error_event() -> None:
+    stream = unread_stream()
+    assert stream.deadline == 300.0
+
+    assert stream.expire(300.0) == b""
+
+    assert stream.verdict is Verdict.STALLED
+    assert stream.must_abort
+
+
+def test_giving_up_after_a_too_long_event_is_no_clean_end_and_no_error_event() -> None:
+    stream = unread_stream()
+    fault = Fault(Code.DRAINING, "The gateway is being stopped. Retry your request.")
+
+    assert stream.give_up(fault, Verdict.DRAINED, 20.0) == b""
+
+    assert stream.verdict is Verdict.DRAINED
+    assert stream.must_abort
+
+
+# Compressed streams.
+
+
+ANSWER = chat.ROLE + chat.text() + chat.finish()
+
+
+def compressed_stream() -> Stream:
+    reader = BY_NAME["openai_chat"].reader(1)
+    return Stream("openai_chat", reader, Settings(limits=LIMITS), 0.0, decoder=Decoder("gzip"))
+
+
+@pytest.mark.parametrize(("body", "lull"), [(ANSWER, 2.0), (ANSWER + chat.DONE, TRAILER)])
+def test_a_compressed_answer_ends_with_a_lull_once_its_coding_has_ended(
+    body: bytes, lull: float
+) -> None:
+    stream = compressed_stream()
+
+    stream.receive_data(gzip.compress(body), 10.0)
+
+    assert stream.deadline == 10.0 + lull
+    assert stream.expire(10.0 + lull) == b""
+    assert stream.verdict is Verdict.COMPLETE
+    assert stream.lingered
+    assert not stream.must_abort
+
+
+def test_a_compressed_answer_waits_for_the_end_of_its_coding() -> None:
+    stream = compressed_stream()
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    stream.receive_data(packer.compress(ANSWER + chat.DONE) + packer.flush(zlib.Z_SYNC_FLUSH), 10.0)
+    assert stream.deadline == 10.0 + 290.0
+
+    stream.receive_data(packer.flush(), 11.0)
+
+    assert stream.deadline == 10.0 + TRAILER

@@ -66,6 +66,22 @@ def test_any_mixture_is_read_the_same_however_it_is_chunked(
         assert_consistent(stream, out)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=120, deadline=None)
+@given(data=st.data(), cuts=CUTS, max_event=st.integers(20, 400), reset=st.booleans())
+def test_what_is_too_long_is_so_however_it_is_chunked(
+    protocol: str, data: st.DataObject, cuts: list[int], max_event: int, reset: bool
+) -> None:
+    blocks = data.draw(st.lists(st.sampled_from(BLOCKS[protocol]), max_size=6))
+    text = b"".join(blocks)
+    verdicts = set()
+    for chunks in ([text], pieces(text, cuts), singles(text), blocks):
+        stream = open_stream(protocol, max_event=max_event)
+        feed(stream, [chunk for chunk in chunks if chunk], reset=reset)
+        verdicts.add((stream.verdict, stream.facts.finished, stream.finish_reason))
+    assert len(verdicts) == 1
+
+
 def events_of(text: bytes) -> bytes:
     return b"".join(block for block in reference.split(text)[0] if reference.read(block)[0])
 

@@ -9,33 +9,25 @@ import pytest
 from gateway.protocols import ALL
 from gateway.streams.events import Verdict
 from gateway.streams.limits import SILENT_LINE, Limits
-from tests.samples.catalog import BY_FILE, SAMPLES, Sample, name_of
+from tests.protocols.reading import first_content
+from tests.samples.catalog import SAMPLES, Sample, name_of
 from tests.streams import reference
 from tests.streams.feeding import one_limit, open_stream, singles
 
 if TYPE_CHECKING:
     from gateway.streams.stream import Stream
 
+ENDING = [sample for sample in SAMPLES if sample.role == "complete"]
 KEEPALIVES = [sample for sample in SAMPLES if sample.keepalive]
 PROTOCOLS = [protocol.name for protocol in ALL]
-WHOLE = {
-    "openai_chat": "openai_chat/complete.sse",
-    "openai_completions": "openai_completions/complete.sse",
-    "openai_responses": "openai_responses/complete.sse",
-    "anthropic": "anthropic_messages/complete.sse",
-    "gemini": "gemini_sse/complete.sse",
-    "generic": "generic_sse/unknown_end.sse",
-}
 
 
 def opened(protocol: str, limits: Limits) -> Stream:
     """A stream that has just brought its first content (of an unknown protocol: an event), at 1."""
     stream = open_stream(protocol, limits=limits)
-    for block in reference.split(BY_FILE[WHOLE[protocol]].data)[0]:
-        stream.receive_data(block, 1.0)
-        if stream.content_events or stream.opaque_events:
-            return stream
-    raise AssertionError("the sample has no content")
+    stream.receive_data(first_content(protocol), 1.0)
+    assert stream.content_events + stream.opaque_events == 1
+    return stream
 
 
 @pytest.mark.parametrize("sample", KEEPALIVES, ids=name_of)
@@ -74,7 +66,6 @@ def test_keepalives_before_the_first_event_never_move_the_deadline(sample: Sampl
 def test_a_living_line_may_be_silent_for_longer_but_not_for_ever(sample: Sample) -> None:
     limits = Limits(gap=290.0, gap_alive=600.0, silent_phase=900.0)
     stream = opened(sample.protocol, limits)
-    longest = 900.0 if stream.first_content_at is None else 600.0
 
     for second in range(2, 2000):
         if stream.deadline is None or second >= stream.deadline:
@@ -83,13 +74,13 @@ def test_a_living_line_may_be_silent_for_longer_but_not_for_ever(sample: Sample)
         if second > SILENT_LINE:
             assert not stream.closed
 
-    assert stream.deadline == 1.0 + longest
+    assert stream.deadline == 1.0 + 600.0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_bytes_that_complete_no_event_move_nothing(protocol: str) -> None:
     stream = opened(protocol, Limits(gap=50.0))
-    stream.receive_data(BY_FILE[WHOLE[protocol]].data[:20], 2.0)
+    stream.receive_data(first_content(protocol)[:20], 2.0)
     before, heartbeats = stream.deadline, stream.heartbeats
 
     for second in range(3, 40):
@@ -123,3 +114,17 @@ def test_what_carries_no_data_is_a_heartbeat_everywhere(protocol: str, form: byt
     assert stream.last_heartbeat_at == 9.0
     assert stream.last_progress_at == 1.0
     assert stream.deadline == 61.0
+
+
+@pytest.mark.parametrize("sample", ENDING, ids=name_of)
+def test_a_whole_answer_ends_as_soon_in_one_read_as_in_one_read_for_each_event(
+    sample: Sample,
+) -> None:
+    blocks, tail = reference.split(sample.data)
+    whole, each = open_stream(sample.protocol), open_stream(sample.protocol)
+    whole.receive_data(sample.data, 5.0)
+
+    for block in [*blocks, tail]:
+        each.receive_data(block, 5.0)
+
+    assert each.deadline == whole.deadline

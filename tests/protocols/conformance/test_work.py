@@ -12,6 +12,7 @@ import pytest
 
 from gateway.protocols import ALL
 from gateway.streams.events import Verdict
+from tests.protocols.reading import first_content
 from tests.samples.catalog import BY_FILE
 from tests.streams.feeding import feed, open_stream
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PIECE = 100
-TEXT = "x" * 2_000_000
 
 
 @dataclass
@@ -43,16 +43,10 @@ def counting_calls() -> Iterator[Calls]:
 
 
 def long_event(protocol: str, size: int) -> bytes:
-    text = TEXT[:size]
-    return {
-        "openai_chat": b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
-        "openai_completions": b'data: {"choices":[{"index":0,"text":"%s"}]}\n\n',
-        "openai_responses": b'data: {"type":"response.output_text.delta","delta":"%s"}\n\n',
-        "anthropic": b"event: content_block_delta\ndata: "
-        b'{"type":"content_block_delta","delta":{"type":"text_delta","text":"%s"}}\n\n',
-        "gemini": b'data: {"candidates":[{"content":{"parts":[{"text":"%s"}]}}]}\n\n',
-        "generic": b'data: {"token":"%s"}\n\n',
-    }[protocol] % text.encode()
+    """The first content of the protocol's sample, padded inside its JSON, with LF line ends."""
+    event = first_content(protocol).replace(b"\r\n", b"\n").rstrip(b"\n")
+    assert event.endswith(b"}")
+    return event[:-1] + b" " * size + b"}\n\n"
 
 
 def calls_for(protocol: str, size: int, line_ends: bytes) -> int:

@@ -1,0 +1,109 @@
+"""Reads whole blocks of one stream and knows what they come to. Hands on nothing, and cannot hurt
+what is handed on.
+
+What it does not understand is opaque; a protocol reader that raises is counted and steps aside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.streams import lenient
+from gateway.streams.events import CUT_VERDICTS, Kind, Verdict
+from gateway.streams.evidence import Evidence, judge
+from gateway.streams.sse import SseFramer, parse_block
+from gateway.streams.tally import Tally
+
+if TYPE_CHECKING:
+    from gateway.streams.coding import Decoder
+    from gateway.streams.events import Reader
+    from gateway.streams.settings import Settings
+
+# Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
+_HEARTBEAT, _OPAQUE = Kind.HEARTBEAT, Kind.OPAQUE
+
+
+class Observer(Tally):
+    """What has been understood of one stream so far, and the verdict that it makes."""
+
+    __slots__ = ("_decoder", "_done", "_framer", "_reader", "_settings", "_torn", "_unread")
+
+    def __init__(
+        self, reader: Reader, settings: Settings, now: float, decoder: Decoder | None
+    ) -> None:
+        super().__init__(now, reader.facts)
+        self._reader = reader
+        self._settings = settings
+        self._framer = SseFramer(settings.max_event)
+        self._decoder = decoder
+        self._done = self._torn = self._unread = False
+
+    @property
+    def _ended(self) -> bool:
+        """Whether the stream has said that it is over, for good or ill."""
+        facts = self.facts
+        return (facts.finished and not facts.awaited) or facts.error is not None or self._done
+
+    @property
+    def _settled(self) -> bool:
+        """Whether it is over and nothing that may still come would take that back."""
+        return self.facts.error is not None or self._done or self._reader.may_close()
+
+    @property
+    def _done_suffices(self) -> bool:
+        """Whether ``[DONE]`` without a finish frame is an end; inside an event too long to read may
+        have been one."""
+        settings = self._settings
+        return settings.finish_optional or not settings.known or self._unread
+
+    def _pass_over(self) -> Kind:
+        """An event that is too long is not read: whatever it was, it may have been the finish."""
+        self._unread = True
+        return _OPAQUE
+
+    def _read(self, block: bytes) -> Kind | None:
+        """The kind of a block; None for ``[DONE]``."""
+        try:
+            if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
+                return self._reader.read(b"", block[6:])
+            name, data, fields = parse_block(block)
+            if data is None:
+                return self._reader.read_bare(block) if fields else _HEARTBEAT
+            if data[:6] == b"[DONE]" and data.strip() == b"[DONE]":
+                self._done = True
+                self._reader.read_done()
+                return None
+            if not data or data.isspace():
+                return _HEARTBEAT
+            return self._reader.read(name, data)
+        except Exception:  # noqa: BLE001 - a reader's bug must not hurt the relay; it is counted
+            self.reader_faults += 1
+            return _OPAQUE
+
+    def _read_tail(self, tail: bytes) -> tuple[Kind | None, bool]:
+        """The kind of what has no blank line when the stream ends, and whether it shall have one: a
+        finish, an error, or what trails them. Anything else is torn."""
+        ended = self._ended
+        _, data, fields = parse_block(tail)
+        if not fields:
+            return _HEARTBEAT, False
+        whole = data is not None and (data.strip() == b"[DONE]" or lenient.is_whole(data))
+        kind = self._read(tail) if whole or data is None else _OPAQUE
+        if kind is None:
+            return None, ended or self._done_suffices
+        if kind is Kind.FINISH or kind is Kind.ERROR:
+            return kind, True
+        if whole and (self.facts.finished or self._ended):
+            return kind, True
+        self._torn = not self._ended
+        return kind, False
+
+    def _judge(self, *, broke: bool) -> Verdict:
+        unread = self._unread or (self._decoder is not None and self._decoder.failed)
+        known, empty = self._settings.known, self.first_event_at is None
+        return judge(self.facts, Evidence(unread, self._done, broke, self._torn, known, empty))
+
+    def _is_cut(self, verdict: Verdict) -> bool:
+        if verdict is Verdict.DONE_WITHOUT_FINISH:
+            return not self._done_suffices
+        return verdict in CUT_VERDICTS
