@@ -47,8 +47,8 @@ class SseFramer:
     """
 
     __slots__ = (
-        "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_line_end", "_mode", "_parts",
-        "_size", "max_event", "opaque", "separator", "skipping",
+        "_after_cr", "_comment", "_empty_line", "_fields", "_first", "_half", "_line_end", "_mode",
+        "_parts", "_size", "max_event", "opaque", "separator", "skipping",
     )  # fmt: skip
 
     def __init__(self, max_event: int = 8 << 20) -> None:
@@ -64,22 +64,24 @@ class SseFramer:
         self._comment = False
         self._fields = False
         self._after_cr = False
+        # A CR at the end of a read, of which a LF may be the other half: b"\r" or b"".
+        self._half = b""
         self._line_end = b"\n"
 
     @property
     def pending(self) -> bytes:
         """Bytes received and not yet part of a block."""
-        return b"".join(self._parts)
+        return b"".join((*self._parts, self._half))
 
     @property
     def pending_size(self) -> int:
         """Length of ``pending`` in bytes, without joining it."""
-        return self._size
+        return self._size + len(self._half)
 
     @property
     def at_boundary(self) -> bool:
         """Whether something may be inserted after the blocks handed out so far."""
-        return not self._parts and not self.skipping
+        return not self._parts and not self._half and not self.skipping
 
     @property
     def line_end(self) -> bytes:
@@ -88,14 +90,22 @@ class SseFramer:
 
     def missing_blank(self, tail: bytes) -> bytes:
         """What turns a last event without its blank line into a whole one."""
+        end = self.line_end
         if tail.endswith(b"\n"):
-            return self.line_end
-        return b"\r" if tail.endswith(b"\r") else self.line_end * 2
+            return end
+        if not tail.endswith(b"\r"):
+            return end * 2
+        if end == b"\r":
+            return end
+        # The CR is one half of a line end: the last one, or the one before it.
+        return b"\n" if tail.endswith(b"\n\r") else b"\n" + end
 
     def only_block(self, chunk: bytes) -> bytes | None:
         """The one block that the chunk consists of, so that it may be handed on as it is; the chunk
         then counts as taken. None if there is more to it than that: it has to be fed."""
-        if self._parts or self.skipping or self._mode is _SCAN or len(chunk) > self.max_event:
+        if self._parts or self._half or self.skipping or self._mode is _SCAN:
+            return None
+        if len(chunk) > self.max_event:
             return None
         if self._mode is _LF:
             end = chunk.find(b"\n\n")
@@ -113,6 +123,10 @@ class SseFramer:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes (at least one); return the blocks that are whole now."""
         self.opaque = (0,) if self.skipping else ()
+        if self._half or chunk[-1:] == b"\r":
+            chunk = self._without_half(chunk)
+            if not chunk:
+                return []
         if self._mode is not _SCAN:
             if self._mode is _CRLF or b"\r" in chunk:
                 self._settle(chunk)
@@ -128,14 +142,48 @@ class SseFramer:
         if self._size > self.max_event:
             self.skipping = True
             self.opaque = (*self.opaque, len(blocks))
-            blocks.append(self.take_pending())
+            blocks.append(self._cut(b""))
+        return blocks
+
+    def finish(self) -> list[bytes]:
+        """No more will come: a CR that might have been half of a CRLF is a line end. Return the
+        block that it completes, with the other half, so that what is written next stands on a line
+        of its own for every client."""
+        half, self._half = self._half, b""
+        if not half:
+            return []
+        self.opaque = (0,) if self.skipping else ()
+        if self._mode is not _SCAN:
+            self._start_scanning()
+        end = self._line_end
+        blocks = self._scan(half)
+        if blocks and not self.skipping:
+            blocks[-1] += b"\n"
+        self._line_end = end
         return blocks
 
     def take_pending(self) -> bytes:
         """Return and forget the bytes of the unfinished block (the tail at the end of a stream)."""
         tail = self.pending
-        self._parts, self._size = [], 0
+        self._parts, self._size, self._half = [], 0, b""
         return tail
+
+    def _without_half(self, chunk: bytes) -> bytes:
+        """The bytes that came, without a last CR that may be half of a CRLF.
+
+        What is written between the halves would tear them apart for clients that know LF alone. A
+        stream that ends its lines with CR has no such halves, and its events must not wait.
+        """
+        chunk = self._half + chunk
+        self._half = b""
+        if chunk[-1:] != b"\r":
+            return chunk
+        last = max(chunk.rfind(b"\n", 0, -1), chunk.rfind(b"\r", 0, -1))
+        before = self._line_end if last < 0 else chunk[last : last + 1]
+        if before == b"\r":
+            return chunk
+        self._half = b"\r"
+        return chunk[:-1]
 
     def _settle(self, chunk: bytes) -> None:
         """Keep splitting while every line end is CRLF; else scan line by line from here on."""

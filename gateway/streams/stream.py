@@ -316,6 +316,13 @@ class Stream(Observer):
     def _end(self, now: float, *, broke: bool) -> bytes:
         if self.closed:
             return b""
+        last = self._framer.finish()
+        out = self._take(last, now, b"") if last else b""
+        if self._passive:
+            out = b""
+        return out if self.closed else out + self._end_tail(now, broke=broke)
+
+    def _end_tail(self, now: float, *, broke: bool) -> bytes:
         tail = self._framer.take_pending()
         out = self._finish_tail(tail, now) if tail else b""
         verdict = self._judge(broke=broke)

@@ -81,7 +81,9 @@ def test_bytes_pass_exactly_up_to_the_last_boundary(text: bytes, cuts: list[int]
         seen += len(chunk)
         passed += sum(len(block) + len(framer.separator) for block in framer.feed(chunk))
 
-        assert passed == reference.read(text[:seen])[1][-1]
+        # A last CR may be half of a line end, which is not torn apart.
+        settled = seen - framer.pending.endswith(b"\r")
+        assert passed == reference.read(text[:settled])[1][-1]
         assert framer.at_boundary == (passed == seen)
 
 
@@ -91,6 +93,8 @@ def test_too_long_events_pass_and_the_others_are_still_found(
     text: bytes, cuts: list[int], max_event: int
 ) -> None:
     framer = SseFramer(max_event)
+    if text.endswith(b"\r"):
+        text += b"\n"  # a last CR would wait for its other half
 
     out, blocks = run(framer, pieces(text, cuts))
 
@@ -171,6 +175,8 @@ def test_a_rule_of_the_format(text: bytes, expected: Events) -> None:
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"])
 def test_comment_and_blank_lines_pass_at_once(line_end: bytes) -> None:
     framer = SseFramer()
+    # From here on it is known how lines end: a lone CR waits for its other half until then.
+    framer.feed(line_end * 2)
     for line in (b": ping" + line_end, line_end, b":" + line_end):
         assert run(framer, [line])[0] == line
         assert framer.at_boundary
@@ -257,3 +263,31 @@ def test_the_tail_can_be_taken_once() -> None:
     assert framer.take_pending() == b"data: b"
     assert framer.take_pending() == b""
     assert framer.at_boundary
+
+
+@pytest.mark.parametrize("first", [b"data: a\r\n\r\n", b"data: a\r\n", b""])
+def test_the_halves_of_a_line_end_are_not_torn_apart(first: bytes) -> None:
+    """A client that knows LF alone would take what is written in between for a part of a line."""
+    framer = SseFramer()
+    if first:
+        framer.feed(first)
+    framer.feed(b"data: b\r\n\r")
+    assert not framer.at_boundary
+    blocks = framer.feed(b"\n")
+    assert b"".join(block + framer.separator for block in blocks).endswith(b"data: b\r\n\r\n")
+    assert framer.at_boundary
+
+
+def test_a_half_line_end_at_the_end_is_made_whole() -> None:
+    framer = SseFramer()
+    framer.feed(b"data: a\r\n\r\ndata: b\r\n\r")
+    assert framer.finish() == [b"data: b\r\n\r\n"]
+    assert framer.take_pending() == b""
+
+
+def test_events_of_a_stream_that_ends_lines_with_cr_do_not_wait() -> None:
+    framer = SseFramer()
+    assert framer.feed(b"data: a\r\r") == [b"data: a\r\r"]
+    framer.feed(b"data: b")
+    framer.feed(b"\r")
+    assert framer.feed(b"\r") == [b"data: b\r\r"]

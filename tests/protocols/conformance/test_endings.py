@@ -142,6 +142,8 @@ def assert_whole_events_only(sample: Sample, stream: Stream, head: bytes, out: b
         assert out == b""
         return
     given, tail = reference.split(head)
+    if head.endswith(b"\r") and given and not tail and (b"\n" in head or head.count(b"\r") == 1):
+        given[-1] += b"\n"  # half a line end is made whole, too
     passed, torn = reference.split(out)
     assert torn == b""
     told = [block for block in passed if block.startswith(GATEWAYS_OWN) and _is_failure(block)]
