@@ -7,6 +7,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from time import monotonic
 from types import MappingProxyType
 
 import msgspec
@@ -49,7 +50,6 @@ class Gateway:
         """``sim_pace`` is the simulated provider's, in seconds between events."""
         self._config = config
         self._sim_pace = sim_pace
-        self._loop = asyncio.get_running_loop()
         self._live = Live()
         self.registry = CollectorRegistry(auto_describe=False)
         self.metrics = Metrics(
@@ -57,11 +57,11 @@ class Gateway:
             providers=config.providers,
             protocols=protocols.NAMES,
             version=__version__,
-            now=self._loop.time,
+            now=monotonic,
         )
         self.registry.register(SnapshotCollector(self.metrics.snapshot))
         self._pages = Pages(
-            self.registry, self._live, now=self._loop.time, ready=lambda: not self.draining
+            self.registry, self._live, now=monotonic, ready=lambda: not self.draining
         )
         self.address = parse_address(config.server.listen)
         self.sim_url = ""
@@ -137,9 +137,9 @@ class Gateway:
 
     async def idle(self, seconds: float) -> bool:
         """Wait until no request is open, at most so many seconds; whether it came to that."""
-        until = self._loop.time() + seconds
+        until = monotonic() + seconds
         while len(self._live):
-            if self._loop.time() >= until:
+            if monotonic() >= until:
                 return False
             await asyncio.sleep(_LOOK)
         return True

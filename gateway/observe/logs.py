@@ -129,6 +129,7 @@ def _stream_fields(record: RequestRecord, stream: Stream | None) -> dict[str, An
     return {
         "verdict": stream.verdict.value if stream and stream.verdict else None,
         "phase": stream.phase.value if stream else None,
+        "notes": list(stream.notes) if stream else [],
         "finish_reason": _name(stream.finish_reason) if stream else None,
         "first_content_ms": _ms(record.started, stream.first_content_at) if stream else None,
         "max_gap_ms": round(stream.max_gap * 1000, 1) if stream else None,

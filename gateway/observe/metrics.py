@@ -221,6 +221,8 @@ class Metrics:
             total.observe(names.FIRST_CONTENT, span, stream.first_content_at - started)
         if record.ended is not None:
             total.observe(names.STREAM_DURATION, span, record.ended - started)
+        for note in stream.notes:
+            total.count(names.STREAM_NOTES, (provider, protocol, note))
         usage = stream.usage
         for kind, tokens in (
             ("input", usage.input),

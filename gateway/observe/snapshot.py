@@ -90,6 +90,12 @@ UPSTREAM_ERRORS = Family(
     ("provider", "status", "body"),
     "Upstream answers that are errors, by status and kind of body.",
 )
+STREAM_NOTES = Family(
+    "gateway_stream_notes_total",
+    Kind.COUNTER,
+    ("provider", "protocol", "note"),
+    "What was odd about streams, whatever their verdict.",
+)
 EVENTS = Family(
     "gateway_events_total",
     Kind.COUNTER,
@@ -161,8 +167,8 @@ BUILD_INFO = Family("gateway_build_info", Kind.GAUGE_MAX, ("version",), "The run
 
 FAMILIES: tuple[Family, ...] = (
     REQUESTS, STREAM_ENDS, ATTEMPTS, RETRIES, RESCUED, DISCARDED_TOKENS, BUDGET_EXHAUSTED, STALLS,
-    UPSTREAM_ERRORS, EVENTS, TOKENS, BYTES, FIRST_BYTE, FIRST_EVENT, FIRST_CONTENT, EVENT_GAP,
-    STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP, CIRCUIT_OPEN,
+    UPSTREAM_ERRORS, STREAM_NOTES, EVENTS, TOKENS, BYTES, FIRST_BYTE, FIRST_EVENT, FIRST_CONTENT,
+    EVENT_GAP, STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP, CIRCUIT_OPEN,
     BUILD_INFO,
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ all along, the same request goes out once more, at once, on a fresh one: that is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.policy import headers
@@ -88,7 +89,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     head = _head(call, destination, endpoint)
     # What can be sent only once must not be risked on a connection that may be dead.
     fresh = body.kept is None
-    _note_overhead(call, tools)
+    _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):
             exchange = await tools.upstreams.connect(endpoint, fresh=fresh)
@@ -123,11 +124,11 @@ async def _ask(call: Call, destination: Destination, exchange: Exchange, head: b
             break
 
 
-def _note_overhead(call: Call, tools: Tools) -> None:
+def _note_overhead(call: Call) -> None:
     """The gateway's own time so far: what it spent since it had the request."""
     record = call.record
     if record.overhead is None:
-        record.overhead = tools.loop.time() - call.received_at
+        record.overhead = monotonic() - call.received_at
 
 
 def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any, Outcome]:

@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 import uuid
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway import protocols
@@ -145,7 +146,7 @@ class Relay:
             request_id=asked_id if _REQUEST_ID.fullmatch(asked_id) else uuid.uuid4().hex,
             method=request.method,
             path=redact.redact_path(target),
-            started=self._loop.time(),
+            started=monotonic(),
             started_at=time.time(),  # noqa: TID251 - for people who read the page of open streams
             client_app=clients.client_app(request.headers),
             client=request.remote or "",
@@ -207,7 +208,7 @@ class Relay:
             most=self._server.retry_body if call.known else None,
             limit=self._server.max_body,
         )
-        call.received_at = self._loop.time()
+        call.received_at = monotonic()
         call.facts = peek.peek(
             call.body.head,
             path=call.rest,
@@ -250,7 +251,7 @@ class Relay:
         if call.body is not None:
             record.bytes_up = call.body.received
             call.body.release()
-        record.ended = self._loop.time()
+        record.ended = monotonic()
         self._metrics.observe(record)
         logs.log_request(record)
 

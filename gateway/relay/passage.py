@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Code
@@ -93,7 +94,7 @@ def _note(call: Call, exchange: Exchange, data: bytes, sample: bytearray) -> Non
     record = call.record
     record.bytes_down += len(data)
     if data and record.first_byte_at is None:
-        record.first_byte_at = asyncio.get_running_loop().time()
+        record.first_byte_at = monotonic()
     if exchange.status >= 400 and len(sample) < _SAMPLE:
         sample += data[: _SAMPLE - len(sample)]
 
@@ -192,7 +193,7 @@ async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
     while not content.at_eof():
         data = await content.readany()
         if data and call.record.first_byte_at is None:
-            call.record.first_byte_at = asyncio.get_running_loop().time()
+            call.record.first_byte_at = monotonic()
         held += data
         # An array is a stream in Google's other form: its elements must not wait.
         if len(held) > _JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):

@@ -8,6 +8,7 @@ makes at most one write.
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gateway.observe import logs
@@ -104,7 +105,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         raise
     finally:
         _let_go(tools, exchange, stream)
-    now = tools.loop.time()
+    now = monotonic()
     if stream.verdict in _STALLS:
         logs.warn_stall(record, now)
     elif stream.cut:
@@ -165,7 +166,7 @@ class Pump:
 
     async def run(self) -> None:
         """Pump until the stream is closed; raises CancelledError when the client leaves."""
-        stream, down, content, time = self._stream, self._down, self._content, self._loop.time
+        stream, down, content, time = self._stream, self._down, self._content, monotonic
         self._task = asyncio.current_task()
         out = b""
         try:
@@ -208,7 +209,7 @@ class Pump:
 
     def _take_edge(self, chunk: bytes) -> bytes:
         """The first bytes of the stream, or its end."""
-        now = self._loop.time()
+        now = monotonic()
         if chunk:
             self._call.record.first_byte_at = now
             if not self._stream.committed:
@@ -233,7 +234,7 @@ class Pump:
 
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
-        now = self._loop.time()
+        now = monotonic()
         out = self._stream.receive_data(self._exchange.ready(), now)
         return out + self._stream.receive_reset(now)
 
@@ -246,7 +247,7 @@ class Pump:
 
     def _expire(self) -> bytes:
         """The deadline has passed, unless something came at the very same moment."""
-        stream, content, now = self._stream, self._content, self._loop.time()
+        stream, content, now = self._stream, self._content, monotonic()
         rest = self._exchange.ready()
         if rest:
             return stream.receive_data(rest, now)
@@ -285,13 +286,13 @@ class Pump:
 
     async def _wait_for_client(self) -> None:
         """The client takes no bytes: neither do we, and the stream's clocks stand still."""
-        since = self._loop.time()
+        since = monotonic()
         self._blocked = True
         try:
             await self._down.drain()
         finally:
             self._blocked = False
-        self._stream.credit(self._loop.time() - since)
+        self._stream.credit(monotonic() - since)
 
     def _finish(self, out: bytes) -> None:
         """The stream is closed: the last bytes, and an end that says what is true."""
@@ -311,7 +312,7 @@ class Pump:
         """End the stream at once for a reason of the gateway's own."""
         if self._stream.closed:
             return
-        self._finish(self._stream.give_up(fault, verdict, self._loop.time()))
+        self._finish(self._stream.give_up(fault, verdict, monotonic()))
 
     # The one timer.
 
@@ -326,7 +327,7 @@ class Pump:
         deadline = self._stream.deadline
         if deadline is None or self._blocked or self._task is None:
             return  # armed again when the client takes bytes
-        if deadline > self._loop.time() + _TICK:
+        if deadline > monotonic() + _TICK:
             self._arm(deadline)
         else:
             self._woken = True

@@ -6,9 +6,9 @@ Never shows a traceback, a key or an address of this machine.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from http import HTTPStatus
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.errors import Code, GatewayError, Origin
@@ -62,7 +62,7 @@ def begin(
         if call.body is not None:
             call.body.release()
     if record.overhead is not None and record.first_byte_at is None:
-        record.overhead += asyncio.get_running_loop().time() - exchange.head_at
+        record.overhead += monotonic() - exchange.head_at
     record.status = exchange.status
     fields = headers.to_client(
         exchange.fields,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.errors import Code, GatewayError, Origin
@@ -56,7 +57,7 @@ async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | No
     """
     destination = call.destination
     assert destination is not None
-    provider, health, time = destination.provider, destination.health, tools.loop.time
+    provider, health, time = destination.provider, destination.health, monotonic
     story = _story(call)
     health.budget.note_request(time())
     reason: Reason | None = None
@@ -118,7 +119,7 @@ def _note_retry(tools: Tools, call: Call, outcome: Failed, answer: Again) -> Non
     tools.metrics.retry(name, failure.reason.value)
     tools.metrics.retire(call.record)
     if failure.reason is not Reason.RATE_LIMIT:
-        destination.health.budget.note_retry(tools.loop.time())
+        destination.health.budget.note_retry(monotonic())
     logs.note_retry(call.record, failure.reason.value, outcome.error.message, answer.delay)
 
 
@@ -138,7 +139,7 @@ def _note_rescue(tools: Tools, call: Call, reason: Reason | None) -> None:
 async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcome | None:
     """One try, and what it tells about the provider goes to the circuits; None if one is open."""
     circuits = _circuits(call, destination)
-    now = tools.loop.time()
+    now = monotonic()
     if not all(circuit.allows(now) for circuit in circuits):
         return None
     try:
@@ -165,7 +166,7 @@ def _tell(tools: Tools, circuits: list[Breaker], outcome: Outcome, call: Call) -
     """A connect failure counts against the provider, an answer of 500 and above against its
     model.
     """
-    record, now = call.record, tools.loop.time()
+    record, now = call.record, monotonic()
     unreachable = isinstance(outcome, Failed) and outcome.failure.reason is Reason.CONNECT
     broken = (record.upstream_status or 0) >= 500
     for circuit, what, bad in zip(
@@ -186,7 +187,7 @@ def _announce(tools: Tools, call: Call, circuit: Breaker, what: str, *, opened: 
     name = call.record.provider or ""
     model = call.facts.model if what == "model" else None
     if opened:
-        seconds = round(circuit.wait(tools.loop.time()), 1)
+        seconds = round(circuit.wait(monotonic()), 1)
         logs.logger().warning("circuit_opened", provider=name, model=model, seconds=seconds)
     else:
         logs.logger().info("circuit_closed", provider=name, model=model)

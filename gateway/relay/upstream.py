@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
@@ -192,7 +193,7 @@ class Exchange:
         kept = body.kept
         if kept is not None and len(kept) <= _WHOLE:
             transport.write(head + kept if kept else head)
-            self.sent_at = self._loop.time()
+            self.sent_at = monotonic()
         else:
             transport.write(head)
             self._upload = self._loop.create_task(self._send_body(body))
@@ -205,7 +206,7 @@ class Exchange:
         async for piece in body.pieces():
             # A provider that takes no bytes is as silent as one that sends none; a client that
             # sends none may take its time.
-            self._limit_from(self._loop.time())
+            self._limit_from(monotonic())
             await writer.write(piece)
             self._limit_from(None)
         await writer.write_eof()
@@ -215,7 +216,7 @@ class Exchange:
             return
         error = task.exception()
         if error is None:
-            self.sent_at = self._loop.time()
+            self.sent_at = monotonic()
             self._limit_from(self.sent_at)
             if self.answered and self.content.is_eof():
                 self._answer_done()
@@ -246,7 +247,7 @@ class Exchange:
                 message, content = await self._final_message()
         finally:
             self._timer = None
-        self.head_at = self._loop.time()
+        self.head_at = monotonic()
         self.sent_at = self.sent_at or self.head_at
         self.status = message.code
         self.reason = message.reason

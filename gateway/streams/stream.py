@@ -38,6 +38,8 @@ _CONTENT, _HEARTBEAT, _OPAQUE = Kind.CONTENT, Kind.HEARTBEAT, Kind.OPAQUE
 _ERROR, _STATE = Kind.ERROR, Kind.STATE
 _FINISHED = (Verdict.COMPLETE, Verdict.COMPLETE_ABNORMAL)
 
+_NOTES = ("repaired", "lingered", "broke_after_finish", "reader_faults")
+
 
 class Stream(Observer):
     """One upstream answer that is a stream. Plain attributes are for reading; only the methods
@@ -85,6 +87,11 @@ class Stream(Observer):
     def committed(self) -> bool:
         """Whether bytes were handed on, or must be as soon as there are any."""
         return self._hold.released
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was odd about it, whatever its verdict; words of a closed set."""
+        return tuple(note for note in _NOTES if getattr(self, note))
 
     @property
     def withheld(self) -> bytes:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 FIELDS = {
     "request_id", "client_app", "client", "session", "provider", "protocol", "method", "path",
-    "status", "stream", "verdict", "phase", "finish_reason", "attempts", "rescued", "ttfb_ms",
-    "first_content_ms", "max_gap_ms", "duration_ms", "events", "heartbeats", "bytes", "tokens_in",
-    "tokens_out", "tokens_discarded", "model", "upstream_request_id", "upstream_status", "error",
+    "status", "stream", "verdict", "phase", "finish_reason", "notes", "attempts", "rescued",
+    "ttfb_ms", "first_content_ms", "max_gap_ms", "duration_ms", "events", "heartbeats", "bytes",
+    "tokens_in", "tokens_out", "tokens_discarded", "model", "upstream_request_id",
+    "upstream_status", "error",
 }  # fmt: skip
 OF_EVERY_LINE = {"event", "level", "timestamp"}
 
@@ -100,6 +101,7 @@ def test_a_request_is_one_line_with_the_documented_fields(
         "verdict": "complete",
         "phase": "after_finish",
         "finish_reason": "stop",
+        "notes": [],
         "attempts": 2,
         "rescued": True,
         "ttfb_ms": 400.0,

@@ -12,13 +12,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.observe.export import SnapshotCollector
 from gateway.observe.metrics import _MAX_WORDS, Metrics
 from gateway.policy.error_body import ErrorBody
+from gateway.protocols.openai_chat import PROTOCOL
+from gateway.streams.settings import Settings
+from gateway.streams.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.observe.live import Live
     from gateway.observe.records import RequestRecord
-    from gateway.streams.stream import Stream
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -352,3 +354,14 @@ def test_the_end_of_a_request_costs_little(
     seconds = timeit.timeit(lambda: metrics.observe(next(each)), number=len(records))
     # Measured: 14 us. The bound is for a slow, busy machine; per-label objects would exceed it.
     assert seconds / len(records) < 250e-6
+
+
+def test_what_was_odd_about_a_stream_is_counted_apart_from_its_verdict(
+    metrics: Metrics, make_record: Callable[..., RequestRecord]
+) -> None:
+    stream = Stream(PROTOCOL.name, PROTOCOL.reader(1), Settings(), 1000.0)
+    stream.receive_data(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}', 1001.0)
+    stream.receive_reset(1002.0)
+    metrics.observe(make_record(stream=stream, status=200))
+    notes = metrics.snapshot().numbers["gateway_stream_notes_total"]
+    assert {labels[2] for labels in notes} == {"repaired", "broke_after_finish"}
