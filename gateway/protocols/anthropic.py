@@ -199,8 +199,8 @@ class Reader(BaseReader):
     def _note_end(self, found: _Event) -> None:
         self._count(found.usage)
         reason = found.delta.stop_reason if found.delta is not None else None
-        if reason:
-            self.facts.finish_reason = str(reason)
+        if reason and isinstance(reason, str):
+            self.facts.finish_reason = reason
             self.facts.abnormal = reason in ABNORMAL
         self.facts.waiting = False
 

@@ -305,6 +305,8 @@ def _event(status: int, message: str, reason: str) -> bytes:
 def _retryable(error: dict[str, Any]) -> bool | None:
     """By status, None where it says nothing. A daily quota does not come back within a retry."""
     status = error.get("status")
+    if not isinstance(status, str):
+        return None
     if status == "RESOURCE_EXHAUSTED":
         return "PerDay" not in str(error.get("details"))
     if status in RETRYABLE:

@@ -207,7 +207,7 @@ class Reader(BaseReader):
                 state = state or (choice.delta is not None and choice.delta.role is not None)
             content = self._note_delta(choice) or content
             reason = choice.finish_reason
-            if reason not in (None, ""):
+            if reason and isinstance(reason, str | int):
                 finish = True
                 self._unfinished.discard(choice.index)
                 failure = self._note_reason(str(reason)) or failure

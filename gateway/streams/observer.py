@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateway.streams import lenient
 from gateway.streams.events import CUT_VERDICTS, Kind, Verdict
 from gateway.streams.evidence import Evidence, judge
-from gateway.streams.sse import SseFramer, parse_block
+from gateway.streams.sse import BOM, SseFramer, parse_block
 from gateway.streams.tally import Tally
 
 if TYPE_CHECKING:
@@ -26,7 +26,16 @@ _HEARTBEAT, _OPAQUE = Kind.HEARTBEAT, Kind.OPAQUE
 class Observer(Tally):
     """What has been understood of one stream so far, and the verdict that it makes."""
 
-    __slots__ = ("_decoder", "_done", "_framer", "_reader", "_settings", "_torn", "_unread")
+    __slots__ = (
+        "_begun",
+        "_decoder",
+        "_done",
+        "_framer",
+        "_reader",
+        "_settings",
+        "_torn",
+        "_unread",
+    )
 
     def __init__(
         self, reader: Reader, settings: Settings, now: float, decoder: Decoder | None
@@ -36,7 +45,7 @@ class Observer(Tally):
         self._settings = settings
         self._framer = SseFramer(settings.max_event)
         self._decoder = decoder
-        self._done = self._torn = self._unread = False
+        self._begun = self._done = self._torn = self._unread = False
 
     @property
     def _ended(self) -> bool:
@@ -65,11 +74,12 @@ class Observer(Tally):
         """The kind of a block; None for ``[DONE]``."""
         try:
             if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
+                self._begun = True
                 return self._reader.read(b"", block[6:])
-            name, data, fields = parse_block(block)
+            name, data, fields = parse_block(self._without_mark(block))
             if data is None:
                 return self._reader.read_bare(block) if fields else _HEARTBEAT
-            if data[:6] == b"[DONE]" and data.strip() == b"[DONE]":
+            if b"[DONE]" in data[:16] and data.strip() == b"[DONE]":
                 self._done = True
                 self._reader.read_done()
                 return None
@@ -80,11 +90,18 @@ class Observer(Tally):
             self.reader_faults += 1
             return _OPAQUE
 
+    def _without_mark(self, block: bytes) -> bytes:
+        """The block without the byte order mark that a stream may begin with."""
+        if self._begun:
+            return block
+        self._begun = True
+        return block.removeprefix(BOM)
+
     def _read_tail(self, tail: bytes) -> tuple[Kind | None, bool]:
         """The kind of what has no blank line when the stream ends, and whether it shall have one: a
         finish, an error, or what trails them. Anything else is torn."""
         ended = self._ended
-        _, data, fields = parse_block(tail)
+        _, data, fields = parse_block(self._without_mark(tail))
         if not fields:
             return _HEARTBEAT, False
         whole = data is not None and (data.strip() == b"[DONE]" or lenient.is_whole(data))

@@ -302,6 +302,8 @@ def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:
     data line.
 
     Data lines are joined with LF; one space after the colon is dropped; comment lines are ignored.
+    A byte order mark is for the caller to take away, from the first block alone: before any other
+    line it is a part of it, and clients do not know such a field.
     """
     if block.startswith(b"data: ") and b"\n" not in block and b"\r" not in block:
         return b"", block[6:], True
@@ -309,8 +311,6 @@ def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:
         end = block.find(b"\n")
         if block.startswith(b"data: ", end + 1) and block.find(b"\n", end + 1) < 0:
             return block[7:end], block[end + 7 :], True
-    if block.startswith(BOM):
-        block = block[3:]
     if b"\r" in block:
         block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     name = b""

@@ -145,3 +145,39 @@ def test_where_there_is_no_in_band_form_the_connection_is_broken() -> None:
 
     assert stream.receive_eof(1.0) == b""
     assert stream.must_abort
+
+
+BOM = b"\xef\xbb\xbf"
+FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+
+
+def verdict_of(stream: Stream, *chunks: bytes) -> Verdict | None:
+    for chunk in chunks:
+        stream.receive_data(chunk, 1.0)
+    stream.receive_eof(2.0)
+    return stream.verdict
+
+
+def chat_stream(**settings: bool) -> Stream:
+    return Stream("openai_chat", BY_NAME["openai_chat"].reader(1), Settings(**settings), 0.0)  # type: ignore[arg-type]
+
+
+def test_a_byte_order_mark_is_taken_away_from_the_first_event_alone() -> None:
+    """Clients drop an event whose line begins with one: a finish behind it is none to them."""
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+    assert verdict_of(chat_stream(), BOM + FINISH) is Verdict.COMPLETE
+    assert verdict_of(chat_stream(), text, BOM + FINISH) is Verdict.BARE_EOF
+    assert verdict_of(chat_stream(), text + BOM + FINISH) is Verdict.BARE_EOF
+
+
+@pytest.mark.parametrize("reason", ["false", "0", "{}", "[]", '{"stop":true}', '""', "null"])
+def test_what_is_no_word_is_no_finish_reason(reason: str) -> None:
+    event = FINISH.replace(b'"stop"', reason.encode())
+    assert verdict_of(chat_stream(), event) is not Verdict.COMPLETE
+
+
+def test_spaces_around_the_end_marker_do_not_hide_it() -> None:
+    text = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+    stream = chat_stream(finish_optional=True)
+    assert verdict_of(stream, text, b"data:   [DONE] \n\n") is Verdict.DONE_WITHOUT_FINISH
+    assert not stream.cut

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.streams.sse import SseFramer, parse_block
+from gateway.streams.sse import BOM, SseFramer, parse_block
 from tests.streams import reference
 from tests.streams.feeding import CUTS, pieces, singles
 
@@ -41,7 +41,10 @@ def run(framer: SseFramer, chunks: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 def events_of(blocks: list[bytes]) -> Events:
-    read = [parse_block(block) for block in blocks]
+    read = [
+        parse_block(block if index else block.removeprefix(BOM))
+        for index, block in enumerate(blocks)
+    ]
     return [(name, data) for name, data, fields in read if fields]
 
 
