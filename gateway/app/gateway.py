@@ -98,14 +98,21 @@ class Gateway:
             await self.stop()
             raise
 
-    def reload(self, config: Config) -> None:
-        """Take over new providers and limits; the listener and what is running stay as they are."""
+    def reload(self, config: Config) -> list[str]:
+        """Take over new providers and limits; the listener and what is running stay as they are.
+
+        Returns the changed keys that need a restart.
+        """
         relay = self._relay
         if relay is None:
-            return
+            return []
+        old, new = self._config.server, config.server
+        fixed = ("listen", "max_header", "buffer_total")
+        changed = [f"server.{key}" for key in fixed if getattr(old, key) != getattr(new, key)]
         self.metrics.configure(config.providers)
         relay.configure(self._pointed_at_sim(config))
         self._config = config
+        return changed
 
     async def drain(self) -> None:
         """Refuse new requests, let the running ones finish, and tell the rest the truth."""
@@ -113,7 +120,12 @@ class Gateway:
         if relay is None:
             return
         relay.draining = True
-        logs.logger().info("draining", open_requests=len(self._live))
+        logs.logger().info(
+            "draining",
+            open_requests=len(self._live),
+            at_most_seconds=self._config.server.drain_timeout,
+            hint="a second signal ends them now",
+        )
         if not await self.idle(self._config.server.drain_timeout):
             logs.logger().warning("drain_timeout", open_requests=len(self._live))
             await self.interrupt()

@@ -113,9 +113,9 @@ def _reload(gateway: Gateway, again: Callable[[], Config]) -> None:
     except ConfigError as error:
         log.error("reload_refused", faults=list(error.faults))
         return
-    gateway.reload(config)
+    changed = gateway.reload(config)
     logs.configure(config.log.level, config.log.format)
-    log.info("reloaded")
+    log.info("reloaded", restart_needed_for=changed)
 
 
 def _welcome(url: str) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gateway.streams.stream import Stream
 
 _LIBRARIES = ("", "aiohttp", "asyncio")
+_TELLING = ("verdict", "status", "provider", "model", "phase", "error", "reason", "path")
 _MAX_DEPTH = 6
 _MAX_PATH = 1024
 _MAX_NAME = 128
@@ -47,7 +48,8 @@ def configure(level: str = "info", format: str = "auto", stream: TextIO | None =
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if console:
-        processors += [_escape_values, structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
+        processors += [_telling_first, _escape_values, renderer]
     else:
         processors.append(structlog.processors.JSONRenderer(serializer=_to_json))
     structlog.configure(
@@ -222,6 +224,13 @@ def _as_text(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001 - an object that cannot be shown must not stop the line that mentions it
         return f"<{type(value).__name__}>"
+
+
+def _telling_first(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """For people: what a line is about comes first, what it says nothing of is left out."""
+    order = {name: number for number, name in enumerate(_TELLING)}
+    names = sorted(event, key=lambda name: order.get(name, len(order)))
+    return {name: event[name] for name in names if event[name] not in (None, [])}
 
 
 def _escape_values(_logger: object, _method: str, event: EventDict) -> EventDict:

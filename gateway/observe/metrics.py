@@ -90,12 +90,18 @@ class Metrics:
         provider, protocol = self._span(record)
         self._fold_events(self._total, stream, (provider, protocol))
         self._fold_verdict(record, stream, provider, protocol)
-        usage = stream.usage
+        self.discard(record)
+        record.stream = None
+
+    def discard(self, record: RequestRecord) -> None:
+        """The client gets nothing of the stream: count its tokens as thrown away."""
+        if record.stream is None:
+            return
+        usage = record.stream.usage
         tokens = (usage.input or 0) + (usage.output or 0)
         if tokens:
             record.tokens_discarded += tokens
-            self._total.count(names.DISCARDED_TOKENS, (provider,), tokens)
-        record.stream = None
+            self._total.count(names.DISCARDED_TOKENS, (self._provider(record.provider),), tokens)
 
     def attempt(self, provider: str, result: str) -> None:
         """An upstream attempt is over; ``result`` is a word of the code's own, as are reasons."""

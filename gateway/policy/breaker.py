@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from enum import StrEnum
 
+FORGOTTEN_AFTER = 60.0
+"""Seconds after which a failure is not one of those in a row any more."""
+
 MAX_MODELS = 256
 """Models of one provider that are watched at once; the ones unused longest are forgotten."""
 
@@ -26,12 +29,15 @@ class State(StrEnum):
 class Breaker:
     """One circuit. Moments are monotonic seconds; a threshold of 0 never opens."""
 
-    __slots__ = ("_failures", "_open_for", "_opened_at", "_probing_since", "_threshold")
+    __slots__ = (
+        "_failed_at", "_failures", "_open_for", "_opened_at", "_probing_since", "_threshold",
+    )  # fmt: skip
 
     def __init__(self, threshold: int, open_for: float) -> None:
         self._threshold = threshold
         self._open_for = open_for
         self._failures = 0
+        self._failed_at = 0.0
         self._opened_at: float | None = None
         self._probing_since: float | None = None
 
@@ -69,7 +75,10 @@ class Breaker:
 
     def note_failure(self, now: float) -> bool:
         """A try failed; whether that opened the circuit (again)."""
+        if self._opened_at is None and now - self._failed_at > FORGOTTEN_AFTER:
+            self._failures = 0
         self._failures += 1
+        self._failed_at = now
         if self._threshold <= 0 or self._failures < self._threshold:
             return False
         if self.state(now) is State.OPEN:

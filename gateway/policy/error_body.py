@@ -13,6 +13,11 @@ from gateway.protocols.base import text_of
 from gateway.streams import lenient
 
 _TITLE = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
+_EXHAUSTED = re.compile(
+    r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
+    r"|billing|usage limits?|spend(ing)?[_ ]limit|out of credits",
+    re.IGNORECASE,
+)
 _SPACE: Final = b" \t\r\n"
 
 
@@ -51,6 +56,11 @@ def read_error(plain: bytes) -> Words:
     return Words(ErrorBody.TEXT, None, text.decode("utf-8", "replace"))
 
 
+def is_exhausted(words: Words) -> bool:
+    """Whether an error says that a quota or credit is used up, which no waiting of ours mends."""
+    return _EXHAUSTED.search(f"{words.code or ''} {words.message}") is not None
+
+
 def details_of(plain: bytes) -> Any:
     """Google's ``details`` of an error; None for any other body."""
     try:
@@ -69,7 +79,7 @@ def _words_of(value: Any) -> Words:
     if not isinstance(value, dict):
         return Words(ErrorBody.JSON, None, text_of(value))
     error = value.get("error")
-    inner = error if isinstance(error, dict) else value
+    inner = next((each for each in (error, value.get("detail")) if isinstance(each, dict)), value)
     kind = _word(inner.get("type")) or _word(inner.get("status"))
     code = _word(inner.get("code")) or kind
     message = inner.get("message") or inner.get("detail")

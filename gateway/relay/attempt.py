@@ -87,8 +87,8 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     assert endpoint is not None
     assert body is not None
     head = _head(call, destination, endpoint)
-    # What can be sent only once must not be risked on a connection that may be dead.
-    fresh = body.kept is None
+    # What must be sent only once is not risked on a connection that may be dead.
+    fresh = body.kept is None or call.facts.background is True or call.asks_no_retry
     _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):
@@ -134,14 +134,16 @@ def _note_overhead(call: Call) -> None:
 def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any, Outcome]:
     """What hands the answer on, by what it is."""
     content_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    content = 200 <= exchange.status < 300 and call.request.method != "HEAD"
+    head_only = call.request.method == "HEAD" or exchange.status in (204, 205)
+    content = 200 <= exchange.status < 300 and not head_only
+    coding = exchange.headers.get("Content-Encoding")
     if exchange.status >= 400 and call.known and not call.destination_observes:
         return passage.hold_error(call, exchange)
-    stream = content and pump.may_be_stream(call, content_type)
-    coding = exchange.headers.get("Content-Encoding")
+    stream = content and pump.may_be_stream(call, content_type, coding)
     if call.downstream.started and (not stream or is_compressed(coding)):
-        # Its head is out, for keepalives: only a stream like the one that was announced fits it.
-        return passage.refuse_kind()
+        # Its head is out, for keepalives: only a stream like the one that was announced fits it,
+        # and an error's words.
+        return passage.judge(call, exchange) if content else passage.refuse_kind()
     if stream:
         return pump.relay(tools, call, exchange)
     if content and passage.must_be_judged(call, content_type):

@@ -40,13 +40,14 @@ def text_fields(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 class Health:
     """What recent requests say about a provider: its retry budget and its circuits."""
 
-    __slots__ = ("budget", "models", "provider")
+    __slots__ = ("budget", "last_error", "models", "provider")
 
     def __init__(self, provider: Provider) -> None:
         circuit = provider.circuit
         self.budget = RetryBudget(provider.retry.budget, provider.retry.budget_floor)
         self.provider = Breaker(circuit.failures, circuit.open_for)
         self.models = ModelBreakers(circuit.failures, circuit.open_for)
+        self.last_error = "none that is known."
 
 
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,63}")
@@ -86,6 +87,15 @@ class Destination:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the client asked for, and of whom, before any fallback renamed the model."""
+
+    provider: Provider
+    rest: str
+    body: bytes
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """One request on its way.
@@ -108,6 +118,8 @@ class Call:
     """When the request was at hand, as much of its body as is kept included."""
     interrupted: bool = False
     """The gateway itself ends this request, for it is shutting down."""
+    asked: Asked | None = None
+    """Kept from the first fallback on."""
     primed: bool = False
     """The head of a stream is out, for keepalives, and nothing of a stream."""
     pulse: Pulse = field(init=False)

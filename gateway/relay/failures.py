@@ -9,6 +9,7 @@ import socket
 import ssl
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
     from gateway.streams.stream import Stream
+
+STALE_SECONDS = 0.5
+"""A pooled connection that ends within this time of the request was dead when it was sent: the
+provider's end of it was on its way. Later, it may have been worked on."""
 
 _STALLS = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
 
@@ -139,7 +144,8 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         partial = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
             error.message, str
         )
-        if exchange.reused and not exchange.interim and not partial:
+        soon = monotonic() - exchange.sent_at < STALE_SECONDS
+        if exchange.reused and soon and not exchange.interim and not partial:
             raise StaleConnectionError from error
         processed = "The request may have been processed." if exchange.sent else ""
         message = (

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.observe import logs
 from gateway.policy.rename import rename_model
+from gateway.relay.call import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,10 +32,15 @@ def redirect(tools: Tools, call: Call, other: Destination) -> bool:
     assert own is not None
     if body is None or body.kept is None:
         return False
-    model = call.facts.model or ""
-    wanted = other.provider.model_map.get(model) or own.provider.model_map.get(model)
+    asked = call.asked
+    if asked is None:
+        asked = call.asked = Asked(own.provider, call.rest, body.kept)
+    names = other.provider.model_map or asked.provider.model_map
+    wanted = names.get(call.facts.model or "")
+    call.rest = asked.rest
+    body.replace(asked.body)
     if wanted is not None:
-        renamed = rename_model(call.rest, body.kept, wanted)
+        renamed = rename_model(asked.rest, asked.body, wanted)
         if renamed is None:
             logs.logger().warning(
                 "fallback_skipped",

@@ -17,7 +17,7 @@ from gateway import protocols
 from gateway.config.model import AUTO
 from gateway.errors import Code, GatewayError, Origin
 from gateway.observe import logs
-from gateway.observe.records import RequestRecord
+from gateway.observe.records import NO_PROTOCOL, RequestRecord
 from gateway.policy import clients, peek, redact, routing
 from gateway.relay import body, network, replies, upstream
 from gateway.relay.attempt import Tools
@@ -215,6 +215,9 @@ class Relay:
             content_type=request.headers.get("Content-Type"),
             content_encoding=request.headers.get("Content-Encoding"),
         )
+        if call.protocol is not None and not _is_inference(call):
+            call.protocol = None
+            call.record.protocol = NO_PROTOCOL
         call.record.model = call.facts.model
         call.record.streaming = call.facts.stream
 
@@ -272,10 +275,21 @@ def _destination(provider: Provider) -> Destination:
         return Destination(provider, None, health, unusable)
 
 
+def _is_inference(call: Call) -> bool:
+    """Whether a request is what its protocol says. Where a provider's is set for all its paths, it
+    is one that names a model or asks for a stream: files and batches are no inference.
+    """
+    assert call.protocol is not None
+    path = call.rest.partition("?")[0]
+    if not call.protocol.known or call.protocol.claims(call.request.method, path):
+        return True
+    return not call.facts.readable or bool(call.facts.model) or call.facts.stream is not None
+
+
 def _protocol(provider: Provider, method: str, rest: str) -> StreamProtocol | None:
-    if provider.protocol != AUTO:
-        return protocols.BY_NAME[provider.protocol]
-    return protocols.for_path(method, rest.partition("?")[0])
+    if provider.protocol == AUTO:
+        return protocols.for_path(method, rest.partition("?")[0])
+    return protocols.BY_NAME[provider.protocol] if method == "POST" else None
 
 
 def _hold(asked: str | None, provider: Provider) -> Hold:

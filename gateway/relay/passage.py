@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Code
 from gateway.policy import headers
-from gateway.policy.error_body import ErrorBody, details_of, read_error
+from gateway.policy.error_body import ErrorBody, details_of, is_exhausted, read_error
 from gateway.policy.retry import retry_after, retry_delay
 from gateway.protocols.base import provider_error
 from gateway.relay import failures, replies
@@ -31,6 +31,11 @@ _SAMPLE: Final = 64 * 1024
 
 _JUDGED: Final = 1024 * 1024
 """Bytes of a 200 that are held to see whether it is an answer; a longer one passes."""
+
+_JUDGED_KINDS: Final = ("json", "html", "xml")
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "status", "completion")
+"""Fields of answers; a Responses object carries its own ``error`` beside its ``status``."""
 
 _ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
@@ -109,6 +114,16 @@ def _plain(exchange: Exchange, body: bytes) -> bytes | None:
     return None if decoder.failed else plain
 
 
+def _is_decodable(exchange: Exchange, body: bytes) -> bool:
+    """Whether a compressed body has its end. A coding that is not known is not judged."""
+    coding = exchange.headers.get("Content-Encoding")
+    if not is_compressed(coding):
+        return True
+    decoder = Decoder(coding or "")
+    decoder.feed(body)
+    return decoder.failed or decoder.finished
+
+
 def _note_error(call: Call, plain: bytes) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
@@ -122,10 +137,12 @@ def _note_error(call: Call, plain: bytes) -> None:
 
 
 def must_be_judged(call: Call, content_type: str) -> bool:
-    """Whether a 200 of this type may be no answer at all, or only half of one."""
-    if not call.known or call.destination_observes:
+    """Whether an answer of this type may be no answer at all, or only half of one."""
+    if not call.known or call.destination_observes or call.request.method != "POST":
         return False
-    return content_type in ("application/json", "text/html") or content_type.endswith("+json")
+    return (
+        not content_type or content_type.startswith("text/") or content_type.endswith(_JUDGED_KINDS)
+    )
 
 
 async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
@@ -140,6 +157,9 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     patience, limit = provider.held_keepalive(call.hold.value), provider.timeouts.response
     held = bytearray(first)
     whole = False
+    if not call.primed:
+        # Its keepalives would be those of a stream.
+        call.pulse.stop()
     try:
         async with asyncio.timeout(min(patience, limit)):
             whole = await _hold(call, exchange, held)
@@ -149,6 +169,8 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
         return failures.broken_off(host, exchange.fields)
     if whole and exchange.broke:
+        return failures.broken_off(host, exchange.fields)
+    if whole and not _is_decodable(exchange, bytes(held)):
         return failures.broken_off(host, exchange.fields)
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
@@ -174,43 +196,50 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
     plain = _plain(exchange, bytes(held)) or b""
     _note_error(call, plain)
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
+    wait = wait if wait is not None else retry_delay(details_of(plain))
     return failures.of_status(
         Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain),
         exchange.headers,
-        final=exchange.status < 500 and not _can_help(call, plain),
-        retry_after=wait if wait is not None else retry_delay(details_of(plain)),
+        final=exchange.status < 500 and not _can_help(call, plain, told_to_wait=wait is not None),
+        retry_after=wait,
     )
 
 
 async def refuse_kind() -> Outcome:
-    """An answer of another kind than the one that the client has the head of."""
-    return failures.invalid("The provider answered another try with something that is no stream.")
+    """An answer of another kind than the one that the client has the head of. It would be of that
+    kind again.
+    """
+    message = "The provider answered another try with something that is no stream."
+    return failures.invalid(message, retryable=False)
 
 
 async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
     """Read the body into ``held``; whether that is all of it."""
     content = exchange.content
     while not content.at_eof():
+        # An array is a stream in Google's other form: its elements must not wait.
+        if len(held) > _JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
+            return False
         data = await content.readany()
         if data and call.record.first_byte_at is None:
             call.record.first_byte_at = monotonic()
         held += data
-        # An array is a stream in Google's other form: its elements must not wait.
-        if len(held) > _JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
-            return content.at_eof() and len(held) <= _JUDGED
-    return True
+    return len(held) <= _JUDGED
 
 
-def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
-    """The failure that a whole 200 is; None for an answer."""
+def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
+    """The failure that a whole answer is; None for one that is an answer, or cannot be judged."""
+    plain = body.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0")
     kind, _, message, _ = read_error(plain)
+    if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
+        return None
     if kind is ErrorBody.EMPTY:
         what = "an empty body"
     elif kind is ErrorBody.HTML:
         what = f'an HTML page ("{call.summary(message, 200)}")'
     elif kind is ErrorBody.TEXT:
-        what = f'text ("{call.summary(message, 200)}")'
-    elif not lenient.is_whole(plain):
+        what = "text that is no JSON"
+    elif lenient.is_broken(plain):
         what = "broken JSON"
     elif _is_error(plain):
         call.record.upstream_body = kind
@@ -223,8 +252,12 @@ def _no_answer(call: Call, exchange: Exchange, plain: bytes) -> Failed | None:
 
 
 def _is_error(plain: bytes) -> bool:
-    value = lenient.loads(plain)
-    if not isinstance(value, dict):
+    """Whether JSON is an error object and nothing of an answer beside it."""
+    try:
+        value = lenient.loads(plain)
+    except ValueError:
+        return False
+    if not isinstance(value, dict) or any(value.get(key) for key in _OF_AN_ANSWER):
         return False
     return bool(value.get("error")) or "error" in (value.get("type"), value.get("object"))
 
@@ -240,7 +273,14 @@ def _error_in(call: Call, plain: bytes) -> ProviderError | None:
     return reader.facts.error
 
 
-def _can_help(call: Call, plain: bytes) -> bool:
-    """Whether another try may get an answer, by the type of the error."""
+def _can_help(call: Call, plain: bytes, *, told_to_wait: bool) -> bool:
+    """Whether another try may get an answer, by what the error says.
+
+    A provider that says when to come back means a limit that passes, whatever it calls it.
+    """
     error = _error_in(call, plain)
-    return error is None or error.retryable
+    if error is not None and not error.retryable:
+        return False
+    words = read_error(plain)
+    named = provider_error(words.type, words.message, words.code)
+    return named.retryable and (told_to_wait or not is_exhausted(words))

@@ -29,7 +29,7 @@ AUTO_SECONDS = 25.0
 class Pulse:
     """The keepalives of one request."""
 
-    __slots__ = ("_beat", "_call", "_exchange", "_seen", "_stream", "_timer")
+    __slots__ = ("_beat", "_call", "_exchange", "_seen", "_stream", "_timer", "inside")
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -38,6 +38,8 @@ class Pulse:
         self._stream: Stream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._seen = (-1, 0)
+        self.inside = False
+        """The client has a part of what is to be written: nothing may come in between."""
 
     def hold(self, exchange: Exchange, beat: bytes) -> None:
         """A stream has begun that is held back; ``beat`` is the protocol's keepalive."""
@@ -87,7 +89,7 @@ class Pulse:
         record = self._call.record
         sent, quiet = self._seen
         quiet = quiet + 1 if record.bytes_down == sent else 0
-        if quiet >= 2 and stream.at_boundary and not down.blocked:
+        if quiet >= 2 and stream.at_boundary and not (down.blocked or self.inside):
             self._send()
             quiet = 0
         self._seen = (record.bytes_down, quiet)

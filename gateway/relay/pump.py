@@ -34,7 +34,7 @@ FINISH_SECONDS: Final = 10.0
 _TICK: Final = 0.001
 """Seconds by which a timer may fire early: uvloop's count in milliseconds."""
 
-_OTHER_KINDS: Final = ("json", "html", "xml", "ndjson", "eventstream", "jsonl")
+_OTHER_KINDS: Final = ("ndjson", "eventstream", "jsonl")
 """Ends of media types that are no event stream, whatever was asked for."""
 
 _NO_EVENT: Final = (b"{", b"[", b"<")
@@ -63,7 +63,7 @@ class NotAStreamError(Exception):
         self.first = first
 
 
-def may_be_stream(call: Call, content_type: str) -> bool:
+def may_be_stream(call: Call, content_type: str, coding: str | None) -> bool:
     """Whether an answer is read as a stream of events: one that says so, and one to a request for
     a stream that says nothing else that could be one. Its first bytes decide.
     """
@@ -71,7 +71,8 @@ def may_be_stream(call: Call, content_type: str) -> bool:
         return True
     if not (call.known and call.facts.stream) or call.destination_observes:
         return False
-    return not content_type.endswith(_OTHER_KINDS)
+    # What is compressed cannot be told by its first bytes.
+    return not content_type.endswith(_OTHER_KINDS) and not is_compressed(coding)
 
 
 async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
@@ -217,6 +218,8 @@ class Pump:
             return self._stream.receive_data(chunk, now)
         if self._exchange.broke:
             return self._stream.receive_reset(now)
+        if not (self._stream.bytes_received or self._stream.committed or self._declared):
+            raise NotAStreamError(b"")
         return self._stream.receive_eof(now)
 
     def _refuse_other_kinds(self, first: bytes) -> None:
@@ -224,13 +227,16 @@ class Pump:
         one, it has to begin like one.
         """
         start = first.removeprefix(BOM).lstrip()
-        declared = self._exchange.headers.get("Content-Type", "").lower()
         if not start:
             return
-        if start[:1] in _NO_EVENT or not (
-            declared.startswith("text/event-stream") or start.startswith(_EVENT_STARTS)
-        ):
+        if start[:1] in _NO_EVENT or not (self._declared or start.startswith(_EVENT_STARTS)):
             raise NotAStreamError(first)
+
+    @property
+    def _declared(self) -> bool:
+        """Whether the answer says that it is a stream of events."""
+        declared = self._exchange.headers.get("Content-Type", "")
+        return declared.lower().startswith("text/event-stream")
 
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
@@ -268,10 +274,12 @@ class Pump:
     async def _hand_on_in_pieces(self, out: bytes) -> None:
         """A very long event, or much that was held: the connection would copy it as a whole."""
         view = memoryview(out)
+        self._call.pulse.inside = True
         for start in range(0, len(out), _LARGE):
             self._hand_on(bytes(view[start : start + _LARGE]))
             if self._down.blocked:
                 await self._wait_for_client()
+        self._call.pulse.inside = False
 
     def _start(self) -> None:
         """From here on the client sees this answer: there is no other try."""

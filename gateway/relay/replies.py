@@ -61,7 +61,7 @@ def begin(
         call.pulse.stop()
         if call.body is not None:
             call.body.release()
-    if record.overhead is not None and record.first_byte_at is None:
+    if record.overhead is not None and record.first_byte_at is None and commit:
         record.overhead += monotonic() - exchange.head_at
     record.status = exchange.status
     fields = headers.to_client(
@@ -102,6 +102,9 @@ def _tell(call: Call, failure: Failed) -> None:
     error, stream = failure.error, call.record.stream
     withheld = stream.withheld if stream is not None and failure.provider_error is not None else b""
     fault = Fault(error.code, error.message)
+    if failure.provider_error is not None:
+        own = failure.provider_error
+        fault = Fault(own.code or own.type, own.message or own.type, own.type)
     if failure.held is not None:
         words = read_error(failure.held.plain)
         fault = Fault(words.code or error.code, words.message or error.message, words.type)

@@ -39,6 +39,7 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
     alone = call.asks_no_retry or first.observes
     waiting = [] if alone else list(fallback.chain(first, destinations))
     reason: Reason | None = None
+    told: Failed | None = None
     while True:
         outcome, stop, last = await _at_one_provider(tools, call)
         reason = last or reason
@@ -46,8 +47,12 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
             _note_rescue(tools, call, reason)
             return
         reason = reason or outcome.failure.reason
-        if stop not in _MAY_GO_ELSEWHERE or not _go_elsewhere(tools, call, waiting):
-            replies.failed(call, outcome)
+        if told is None or outcome.failure.reason is not Reason.CONNECT:
+            told = outcome  # that a fallback cannot be reached is not what the client needs to know
+        may_go = stop in _MAY_GO_ELSEWHERE and _costs_nothing(call, outcome)
+        if not may_go or not _go_elsewhere(tools, call, waiting):
+            tools.metrics.discard(call.record)
+            replies.failed(call, told)
             return
 
 
@@ -80,11 +85,27 @@ async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | No
         if isinstance(answer, Stop):
             if answer is Stop.BUDGET:
                 tools.metrics.budget_exhausted(provider.name)
+                logs.logger().warning(
+                    "retry_budget_exhausted",
+                    request_id=call.record.request_id,
+                    provider=provider.name,
+                    reason=failure.reason.value,
+                )
             return outcome, answer, reason
         reason = failure.reason
         story.note(failure)
         _note_retry(tools, call, outcome, answer)
         await asyncio.sleep(answer.delay)
+
+
+def _costs_nothing(call: Call, outcome: Failed) -> bool:
+    """Whether another provider may be asked: what may have been billed is not billed twice there,
+    and no try starts after the deadline.
+    """
+    assert call.destination is not None
+    failure, deadline = outcome.failure, call.destination.provider.retry.deadline
+    in_time = monotonic() <= call.received_at + deadline
+    return in_time and not (failure.ambiguous or failure.after_content)
 
 
 def _go_elsewhere(tools: Tools, call: Call, waiting: list[Destination]) -> bool:
@@ -117,7 +138,10 @@ def _note_retry(tools: Tools, call: Call, outcome: Failed, answer: Again) -> Non
     assert destination is not None
     failure, name = outcome.failure, destination.provider.name
     tools.metrics.retry(name, failure.reason.value)
-    tools.metrics.retire(call.record)
+    record = call.record
+    if record.upstream_body is not None and record.upstream_status is not None:
+        tools.metrics.upstream_error(name, record.upstream_status, record.upstream_body)
+    tools.metrics.retire(record)
     if failure.reason is not Reason.RATE_LIMIT:
         destination.health.budget.note_retry(monotonic())
     logs.note_retry(call.record, failure.reason.value, outcome.error.message, answer.delay)
@@ -127,7 +151,8 @@ def _note_rescue(tools: Tools, call: Call, reason: Reason | None) -> None:
     """Count an answer that there would not have been without the gateway."""
     record = call.record
     stream = record.stream
-    whole = stream is None or (not stream.cut and stream.error is None)
+    whole = stream is None or not (stream.cut or stream.must_abort or stream.error)
+    whole = whole and record.error_code is None and not call.downstream.aborted
     if reason is not None and whole and record.status < 400 and record.provider is not None:
         record.rescued = True
         tools.metrics.rescued(record.provider, reason.value)
@@ -173,6 +198,8 @@ def _tell(tools: Tools, circuits: list[Breaker], outcome: Outcome, call: Call) -
         circuits, ("provider", "model"), (unreachable, broken), strict=False
     ):
         if bad:
+            if isinstance(outcome, Failed) and call.destination is not None:
+                call.destination.health.last_error = outcome.error.message
             changed = circuit.note_failure(now)
         elif unreachable:
             circuit.note_nothing()
@@ -199,8 +226,8 @@ def _unavailable(destination: Destination, wait: float) -> Failed:
     error = GatewayError(
         Origin.GATEWAY,
         Code.UNAVAILABLE,
-        f"{destination.host} could not be reached several times in a row, so it is not being "
-        "asked for a moment. Retry your request later.",
+        f"{destination.host} failed several times in a row, so it is not being asked for a moment; "
+        f"retry your request later. The last failure: {destination.health.last_error}",
         retryable=True,
     )
     failure = Failure(Reason.CONNECT, retryable=True, sent=False, retry_after=wait)

@@ -209,6 +209,7 @@ class Exchange:
             self._limit_from(monotonic())
             await writer.write(piece)
             self._limit_from(None)
+        self._limit_from(monotonic())
         await writer.write_eof()
 
     def _upload_done(self, task: asyncio.Task[None]) -> None:

@@ -31,6 +31,21 @@ def loads(data: bytes) -> object:
     return value
 
 
+def is_broken(data: bytes) -> bool:
+    """Whether the bytes are no whole JSON text, nor lines of such. What only goes beyond the limits
+    of the parsers here (depth, digits) is not broken.
+    """
+    if is_whole(data) or all(is_whole(line) for line in data.splitlines() if line.strip()):
+        return False
+    try:
+        json.loads(data.decode("utf-8", "replace"), strict=False)
+    except RecursionError:
+        return False
+    except ValueError as error:
+        return isinstance(error, json.JSONDecodeError)
+    return False
+
+
 def is_whole(data: bytes) -> bool:
     """Whether the bytes are one whole JSON text, read leniently."""
     try:

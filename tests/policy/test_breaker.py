@@ -27,6 +27,13 @@ def test_a_success_in_between_starts_the_count_anew() -> None:
     assert breaker.allows(0.0)
 
 
+def test_failures_with_minutes_in_between_are_not_in_a_row() -> None:
+    breaker = Breaker(2, 10.0)
+    breaker.note_failure(0.0)
+    assert not breaker.note_failure(100.0)
+    assert breaker.note_failure(101.0)
+
+
 def test_half_open_lets_one_probe_through() -> None:
     breaker = opened()
     assert breaker.state(10.0) is State.HALF_OPEN

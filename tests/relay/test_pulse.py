@@ -9,7 +9,16 @@ import pytest
 
 from gateway.config.model import Provider, Retry, Timeouts
 from gateway.relay.pulse import AUTO_SECONDS, interval
-from tests.relay.fake_upstream import HOLD, LAST_CHUNK, SSE, FakeUpstream, Step, chunk, json_answer
+from tests.relay.fake_upstream import (
+    HOLD,
+    LAST_CHUNK,
+    SSE,
+    FakeUpstream,
+    Step,
+    chunk,
+    head,
+    json_answer,
+)
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
 
@@ -153,3 +162,37 @@ async def test_long_silences_of_a_stream_are_filled_between_events(
 def test_who_gets_keepalives(keepalive: str | float, client: str, seconds: float | None) -> None:
     provider = Provider(name="p", base_url="http://x", keepalive=keepalive)
     assert interval(provider, client) == seconds
+
+
+async def test_a_final_error_of_another_kind_is_told_in_its_own_words_and_once(
+    start_gateway: StartGateway,
+) -> None:
+    timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
+    quota = json_answer(b'{"error":{"message":"pay","type":"insufficient_quota","code":"q"}}')
+    async with FakeUpstream([SSE, chunk(ROLE), HOLD], [quota]) as upstream:
+        gateway = await start_gateway(
+            upstream.port, hold_keepalive=0.05, retry=FAST, timeouts=timeouts
+        )
+        told = last_error((await ask(gateway.port)).body)
+        assert (told["message"], told["type"], told["code"]) == ("pay", "insufficient_quota", "q")
+        assert len(upstream.requests) == 2
+
+
+async def test_no_keepalive_of_a_stream_comes_before_a_json_answer(
+    start_gateway: StartGateway,
+) -> None:
+    """The timer of the stream that failed must not fire while the next answer is judged."""
+    go = asyncio.Event()
+    body = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
+    slow: list[Step] = [
+        head("200 OK", "Content-Type: application/json", f"Content-Length: {len(body)}"),
+        go,
+    ]
+    async with FakeUpstream([SSE, LAST_CHUNK], [*slow, body]) as upstream:
+        gateway = await start_gateway(upstream.port, hold_keepalive=0.3, retry=FAST)
+        asking = asyncio.ensure_future(ask(gateway.port))
+        await upstream.wait_for(2)
+        await asyncio.sleep(0.1)
+        go.set()
+        answer = await asking
+        assert (answer.status, answer.body) == (200, body)

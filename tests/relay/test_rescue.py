@@ -7,9 +7,11 @@ what was counted is checked together.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from gateway.config.credentials import Secret
@@ -448,3 +450,217 @@ async def test_what_failed_is_counted_where_it_failed(start_gateway: StartGatewa
         await gateway.record()
         ends = counted(gateway, "gateway_stream_ends_total")
         assert {(key[0], key[2]) for key in ends} == {("up", "empty"), ("backup", "complete")}
+
+
+# What is no answer, and what is one.
+
+
+async def test_a_pooled_connection_that_worked_for_a_while_is_not_taken_for_dead(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent may have been processed: it counts as ambiguous, not as stale."""
+    monkeypatch.setattr("gateway.relay.failures.STALE_SECONDS", 0.0)
+    async with FakeUpstream([json_answer(JSON)], [FIN], [json_answer(JSON)]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=Retry(max_retries=0))
+        assert (await ask(gateway.port, PLAIN)).status == 200
+        assert (await ask(gateway.port, PLAIN)).status == 502
+        assert len(upstream.requests) == 2
+
+
+async def test_a_background_request_is_never_risked_on_a_pooled_connection(
+    start_gateway: StartGateway,
+) -> None:
+    body = b'{"model":"m","background":true}'
+    async with FakeUpstream([json_answer(JSON)], [json_answer(b'{"id":"r"}')]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, PLAIN)
+        await ask(gateway.port, request("/up/v1/responses", body))
+        assert [seen.connection for seen in upstream.requests] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/up/v1/files", b"--x\r\n\r\nfile\r\n--x--"),
+        ("POST", "/up/v1/messages/batches", b'{"requests":[]}'),
+        ("DELETE", "/up/v1/batches/1", None),
+        ("GET", "/up/docs", None),
+    ],
+)
+async def test_one_protocol_for_all_paths_makes_no_inference_of_them(
+    start_gateway: StartGateway, method: str, path: str, body: bytes | None
+) -> None:
+    script = [json_answer(b"{}", status="500 Oops")]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, protocol="openai_chat")
+        fields = ["Content-Type: multipart/form-data; boundary=x"] if path.endswith("files") else []
+        await ask(gateway.port, request(path, body, *fields, method=method))
+        assert len(upstream.requests) == 1
+
+
+async def test_one_protocol_for_all_paths_reads_streams_on_any_of_them(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream([SSE, chunk(ROLE + text("a")), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, protocol="openai_chat")
+        answer = await ask(gateway.port, request("/up/odd/path", b'{"stream":true}'))
+        assert last_error(answer.body)["code"] == "upstream_stream_truncated"
+
+
+ANSWERS: dict[str, tuple[bytes, str]] = {
+    "a failed background response": (
+        b'{"object":"response","status":"failed","error":{"code":"server_error"}}',
+        "application/json",
+    ),
+    "JSON with a byte order mark": (b"\xef\xbb\xbf" + JSON, "application/json"),
+    "lines of JSON": (JSON + b"\n" + JSON + b"\n", "application/json"),
+    "deep JSON": (b'{"choices":' + b"[" * 5000 + b"]" * 5000 + b"}", "application/json"),
+    "an answer with an empty error": (
+        JSON[:-1] + b',"error":{"code":0,"message":""}}',
+        "application/json",
+    ),
+    "UTF-16": ("\ufeff{}".encode("utf-16-le"), "application/json"),
+}
+
+
+@pytest.mark.parametrize(("body", "content_type"), ANSWERS.values(), ids=ANSWERS)
+async def test_odd_answers_are_answers(
+    start_gateway: StartGateway, body: bytes, content_type: str
+) -> None:
+    fields = head("200 OK", f"Content-Type: {content_type}", f"Content-Length: {len(body)}")
+    async with FakeUpstream([fields, body]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.body) == (200, body)
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/html", "text/plain"])
+async def test_a_stream_called_something_else_is_handed_on_event_by_event(
+    start_gateway: StartGateway, content_type: str
+) -> None:
+    go = asyncio.Event()
+    fields = head("200 OK", f"Content-Type: {content_type}", "Transfer-Encoding: chunked")
+    script: list[Step] = [fields, chunk(ROLE + text("a")), go, chunk(FINISH + DONE), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port)
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            await client.read_head()
+            await client.read_until(b'"a"')
+            go.set()
+            await client.read_until(DONE)
+
+
+async def test_a_compressed_answer_without_its_end_is_tried_again(
+    start_gateway: StartGateway,
+) -> None:
+    packed = gzip.compress(JSON)
+    cut = json_answer(packed[:-8], "Content-Encoding: gzip")
+    async with FakeUpstream([cut], [json_answer(JSON)]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port, PLAIN)).body == JSON
+        assert len(upstream.requests) == 2
+
+
+QUOTAS = [
+    b'{"error":"insufficient_quota"}',
+    b'{"code":"insufficient_quota","message":"x"}',
+    b'{"detail":{"code":"insufficient_quota"}}',
+    b'{"error":{"message":"You exceeded your current quota, please check your plan and billing."}}',
+    b'{"type":"error","error":{"type":"rate_limit_error","message":"You have reached your specified'
+    b' API usage limits."}}',
+]
+
+
+@pytest.mark.parametrize("body", QUOTAS)
+async def test_a_quota_in_any_words_is_asked_once(start_gateway: StartGateway, body: bytes) -> None:
+    async with FakeUpstream([json_answer(body, status="429 Pay")]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.body) == (429, body)
+        assert answer.values("Retry-After") == []
+        assert len(upstream.requests) == 1
+
+
+# Counts, and what goes elsewhere.
+
+
+async def test_an_answer_that_broke_off_after_a_retry_is_no_rescue(
+    start_gateway: StartGateway,
+) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Content-Length: 3000000")
+    broken: list[Step] = [fields, b"{" + b" " * 2_000_000, FIN]
+    async with FakeUpstream([json_answer(b"{}", status="503 No")], broken) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert not answer.clean
+        assert not (await gateway.record()).rescued
+        errors = counted(gateway, "gateway_upstream_errors_total")
+        assert errors == {("up", "503", "json"): 1.0}
+
+
+async def test_tokens_of_every_try_that_was_thrown_away_are_counted(
+    start_gateway: StartGateway,
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+    cut: list[Step] = [SSE, chunk(ROLE + text("a") + usage), LAST_CHUNK]
+    async with FakeUpstream(cut) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold="finish")
+        assert (await ask(gateway.port)).status == 502
+        await gateway.record()
+        assert counted(gateway, "gateway_discarded_tokens_total") == {("up",): 30.0}
+
+
+@pytest.mark.parametrize("kind", ["ambiguous", "after content", "too late"])
+async def test_what_was_billed_or_is_too_late_goes_to_no_fallback(
+    start_gateway: StartGateway, kind: str
+) -> None:
+    scripts: dict[str, list[Step]] = {
+        "ambiguous": [FIN],
+        "after content": [SSE, chunk(ROLE + text("a")), LAST_CHUNK],
+        "too late": [json_answer(b"{}", status="503 No")],
+    }
+    deadline = 0.0 if kind == "too late" else 270.0
+    async with FakeUpstream(scripts[kind]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port,
+            retry=Retry(max_retries=0, deadline=deadline),
+            hold="finish",
+            fallback=("backup",),
+            others={"backup": backup(second.port)},
+        )
+        assert (await ask(gateway.port)).status in (502, 503)
+        assert second.requests == []
+
+
+async def test_each_fallback_gets_its_own_name_for_the_model(start_gateway: StartGateway) -> None:
+    bad: list[Step] = [SSE, LAST_CHUNK]
+    async with FakeUpstream(bad) as one, FakeUpstream(bad) as two, FakeUpstream(GOOD) as three:
+        named = backup(two.port, model_map={"m": "m-two"})
+        plain = msgspec.structs.replace(backup(three.port), name="third")
+        gateway = await start_gateway(
+            one.port,
+            retry=Retry(max_retries=0),
+            fallback=("backup", "third"),
+            others={"backup": named, "third": plain},
+        )
+        body = b'{"model":"m","stream":true}'
+        assert (await ask(gateway.port, request(CHAT, body))).body == WHOLE
+        assert json.loads(two.requests[0].body)["model"] == "m-two"
+        assert three.requests[0].body == body
+
+
+async def test_a_fallback_that_cannot_be_reached_does_not_hide_the_error(
+    start_gateway: StartGateway,
+) -> None:
+    body = b'{"error":{"message":"the real reason"}}'
+    async with FakeUpstream([json_answer(body, status="500 Oops")]) as first:
+        gateway = await start_gateway(
+            first.port,
+            retry=Retry(max_retries=0),
+            fallback=("backup",),
+            others={"backup": backup(1)},
+        )
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (500, body)
