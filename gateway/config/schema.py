@@ -20,7 +20,7 @@ SERVER: Readers = MappingProxyType(
         "max_body": values.size_or_unlimited,
         "retry_body": values.size,
         "buffer_total": values.size,
-        "max_header": values.size,
+        "max_header": values.size_from(4096),
         "drain_timeout": values.seconds_from_0,
     }
 )
@@ -42,7 +42,7 @@ PROVIDER: Readers = MappingProxyType(
         "hold_keepalive": values.seconds,
         "hold_max_bytes": values.size,
         "hold_max": values.seconds,
-        "max_event": values.size,
+        "max_event": values.size_from(1024),
         "finish_optional": values.flag,
         "fallback": values.texts,
         "model_map": values.mapping,

@@ -23,6 +23,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SHOWN = 40
 
 
+_MOST = 2**30
+
+
 def shown(value: object) -> str:
     """``value`` as it is quoted in a sentence: short, in one line."""
     text = f'"{value}"' if isinstance(value, str) else str(value)
@@ -132,6 +135,18 @@ def count(least: int) -> Reader:
 def size(value: object) -> int:
     """A size in bytes."""
     return parse_size(value)
+
+
+def size_from(least: int) -> Reader:
+    """A size of at least so many bytes, and at most 1 GiB: others would break every request."""
+
+    def read(value: object) -> int:
+        number = parse_size(value)
+        if not least <= number <= _MOST:
+            raise ValueError(f'must be between "{least // 1024}KiB" and "1GiB", not {shown(value)}')
+        return number
+
+    return read
 
 
 def size_or_unlimited(value: object) -> int | None:

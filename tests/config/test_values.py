@@ -114,3 +114,10 @@ def test_a_quoted_value_is_short_and_in_one_line() -> None:
 def test_a_mapping_cannot_be_changed_afterwards() -> None:
     with pytest.raises(TypeError):
         values.mapping({"a": "b"})["a"] = "c"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("value", [0, 1, "1KiB", "2GiB", 2**64])
+def test_a_size_that_would_break_every_request_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r'must be between "4KiB" and "1GiB"'):
+        values.size_from(4096)(value)
+    assert values.size_from(4096)("64KiB") == 65536
