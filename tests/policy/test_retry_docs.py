@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
 
 from gateway.policy import retry
+from gateway.protocols import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[2] / "docs" / "retries.md"
 
@@ -23,8 +31,9 @@ def rows_of_docstring(text: str) -> Rows:
 
 
 def rows_of_page(text: str) -> Rows:
-    """The same of the only table in Markdown; code is marked as in reStructuredText."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+    """The same of the first table in Markdown; code is marked as in reStructuredText."""
+    first = text[text.index("|") :].partition("\n\n")[0]
+    lines = [line for line in first.splitlines() if line.startswith("|")]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert re.fullmatch(r"-+", rows[1][0])
     return [
@@ -49,3 +58,30 @@ def test_a_row_that_differs_is_noticed() -> None:
     rows = rows_of_docstring(retry.__doc__ or "")
     assert rows_of_page(as_markdown(rows)) == rows
     assert rows_of_page(as_markdown(rows).replace("never", "always")) != rows
+
+
+def typed_errors() -> Iterator[tuple[str, str, bool]]:
+    """Protocol, error type, and whether the page says that it is tried again."""
+    page = (
+        PAGE.read_text(encoding="utf-8").partition("## Which error types")[2].partition("\n## ")[0]
+    )
+    for line in page.splitlines():
+        if line.startswith("| `"):
+            names, again, never = (re.findall("`([^`]+)`", cell) for cell in line.split("|")[1:4])
+            for protocol in names:
+                yield from ((protocol, kind, True) for kind in again)
+                yield from ((protocol, kind, False) for kind in never)
+
+
+@pytest.mark.parametrize(("protocol", "kind", "again"), list(typed_errors()))
+def test_each_error_type_of_the_page_is_judged_as_it_says(
+    protocol: str, kind: str, again: bool
+) -> None:
+    reader = BY_NAME[protocol].reader(1)
+    inner = {"message": "m", "status" if protocol == "gemini" else "type": kind, "code": kind}
+    if protocol == "gemini":
+        del inner["code"]
+    data = msgspec.json.encode({"type": "error", "error": inner})
+    reader.read(b"error", data)
+    assert reader.facts.error is not None
+    assert reader.facts.error.retryable is again
