@@ -13,9 +13,10 @@ from gateway.protocols.base import text_of
 from gateway.streams import lenient
 
 _TITLE = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
+_LINK = re.compile(r"https?://\S+")
 _EXHAUSTED = re.compile(
     r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
-    r"|billing|usage limits?|spend(ing)?[_ ]limit|out of credits",
+    r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits",
     re.IGNORECASE,
 )
 _SPACE: Final = b" \t\r\n"
@@ -58,7 +59,8 @@ def read_error(plain: bytes) -> Words:
 
 def is_exhausted(words: Words) -> bool:
     """Whether an error says that a quota or credit is used up, which no waiting of ours mends."""
-    return _EXHAUSTED.search(f"{words.code or ''} {words.message}") is not None
+    message = _LINK.sub("", words.message)  # a rate limit's may lead to the page on billing
+    return _EXHAUSTED.search(f"{words.code or ''} {message}") is not None
 
 
 def details_of(plain: bytes) -> Any:

@@ -172,8 +172,14 @@ class Call:
             return "(the provider's message repeats the request)"
         return summary(text, self.secrets(), limit)
 
-    def settings(self, protocol: StreamProtocol) -> Settings:
-        """How a stream that answers this request is to be treated."""
+    def release_body(self) -> None:
+        """There will be no other try: nothing of the request is kept any more."""
+        self.asked = None
+        if self.body is not None:
+            self.body.release()
+
+    def settings(self, protocol: StreamProtocol, sent_at: float) -> Settings:
+        """How a stream that answers this request, sent at that moment, is to be treated."""
         destination = self.destination
         assert destination is not None
         provider = destination.provider
@@ -183,12 +189,20 @@ class Call:
             hold=self.hold,
             hold_max_bytes=provider.held_bytes(self.hold.value),
             # Codex counts parsed events, not comments: a held stream would starve it.
-            hold_max=provider.hold_max if protocol.name == "openai_responses" else None,
+            hold_max=self._longest_hold(provider, protocol, sent_at),
             max_event=provider.max_event,
             finish_optional=provider.finish_optional,
             known=protocol.known,
             observe=destination.observes,
         )
+
+    def _longest_hold(
+        self, provider: Provider, protocol: StreamProtocol, sent_at: float
+    ) -> float | None:
+        """Seconds from ``sent_at``; the limit is that of the request, whichever try this is."""
+        if protocol.name != "openai_responses":
+            return None
+        return max(0.0, provider.hold_max - (sent_at - self.received_at))
 
     def reading(self) -> StreamProtocol:
         """The protocol in which a stream is read."""

@@ -52,6 +52,8 @@ class Held:
     fields: Fields
     body: bytes
     plain: bytes
+    broken: bool = False
+    """It ended before its end: its length is not the one that was announced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,16 @@ def chain(first: Destination, destinations: Mapping[str, Destination]) -> Iterat
             yield other
 
 
+def count_failed_try(tools: Tools, call: Call) -> None:
+    """A try has failed, and another one follows: its error and its stream are counted now."""
+    record = call.record
+    body, status = record.upstream_body, record.upstream_status
+    if body is not None and status is not None and record.provider is not None:
+        tools.metrics.upstream_error(record.provider, status, body)
+        record.upstream_body = None
+    tools.metrics.retire(record)
+
+
 def redirect(tools: Tools, call: Call, other: Destination) -> bool:
     """Send the call to another provider, under its name for the model; False where that cannot be.
 
@@ -58,7 +68,7 @@ def redirect(tools: Tools, call: Call, other: Destination) -> bool:
         to=other.provider.name,
     )
     # What has failed is counted where it failed.
-    tools.metrics.retire(call.record)
+    count_failed_try(tools, call)
     call.destination = other
     call.record.provider = other.provider.name
     return True

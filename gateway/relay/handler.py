@@ -241,6 +241,8 @@ class Relay:
     def _note_gone(self, call: Call) -> None:
         record = call.record
         record.status = record.status or CLIENT_GONE
+        if record.stream is not None and not record.stream.committed:
+            self._metrics.discard(record)
         stream = record.stream
         # One that has seen the end of a stream may leave before its connection says so.
         whole = call.downstream.ended or (stream is not None and stream.verdict not in _GONE)

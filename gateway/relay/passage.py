@@ -34,8 +34,8 @@ _JUDGED: Final = 1024 * 1024
 
 _JUDGED_KINDS: Final = ("json", "html", "xml")
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-_OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "status", "completion")
-"""Fields of answers; a Responses object carries its own ``error`` beside its ``status``."""
+_OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "completion")
+"""Fields of answers."""
 
 _ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
@@ -186,19 +186,23 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
     handed on.
     """
     held = bytearray()
+    whole = broke = False
     try:
         async with asyncio.timeout(_ERROR_SECONDS):
-            whole = await _hold(call, exchange, held) and not exchange.broke
-    except Exception:  # noqa: BLE001 - too slow, or broken off, however that is told
+            whole = await _hold(call, exchange, held)
+        broke = exchange.broke
+    except TimeoutError:
         whole = False
-    if not whole and not call.downstream.started:
+    except Exception:  # noqa: BLE001 - however it is told, the transport broke
+        broke = True
+    if not (whole or broke or call.downstream.started):
         return await relay(call, exchange, bytes(held))
     plain = _plain(exchange, bytes(held)) or b""
     _note_error(call, plain)
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
     wait = wait if wait is not None else retry_delay(details_of(plain))
     return failures.of_status(
-        Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain),
+        Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain, broke),
         exchange.headers,
         final=exchange.status < 500 and not _can_help(call, plain, told_to_wait=wait is not None),
         retry_after=wait,
@@ -259,7 +263,11 @@ def _is_error(plain: bytes) -> bool:
         return False
     if not isinstance(value, dict) or any(value.get(key) for key in _OF_AN_ANSWER):
         return False
-    return bool(value.get("error")) or "error" in (value.get("type"), value.get("object"))
+    if value.get("object") == "response":
+        return False  # it carries its own error beside its status
+    if value.get("error") or "error" in (value.get("type"), value.get("object")):
+        return True
+    return value.get("success") is False or set(value) == {"detail"}
 
 
 def _error_in(call: Call, plain: bytes) -> ProviderError | None:

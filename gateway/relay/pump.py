@@ -40,6 +40,9 @@ _OTHER_KINDS: Final = ("ndjson", "eventstream", "jsonl")
 _NO_EVENT: Final = (b"{", b"[", b"<")
 _EVENT_STARTS: Final = (b"data:", b"event:", b":", b"id:", b"retry:")
 
+_DECIDED: Final = 4096
+"""Bytes after which a body is what it looks like."""
+
 _LARGE: Final = 256 * 1024
 """Bytes that are handed on in one write."""
 
@@ -82,7 +85,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
     stream = Stream(
         protocol.name,
         protocol.reader(call.facts.choices),
-        call.settings(protocol),
+        call.settings(protocol, exchange.sent_at),
         exchange.sent_at,
         decoder=Decoder(coding or "") if is_compressed(coding) else None,
     )
@@ -139,8 +142,8 @@ class Pump:
     """One stream on its way to one client."""
 
     __slots__ = (
-        "_armed_for", "_beat", "_blocked", "_call", "_content", "_down", "_exchange", "_flowing",
-        "_loop", "_stream", "_task", "_timer", "_woken",
+        "_armed_for", "_beat", "_blocked", "_call", "_content", "_down", "_exchange", "_first",
+        "_flowing", "_loop", "_stream", "_task", "_timer", "_woken",
     )  # fmt: skip
 
     def __init__(
@@ -154,6 +157,7 @@ class Pump:
         """``beat`` is the keepalive that the stream may get, b"" for none."""
         self._beat = beat
         self._flowing = False
+        self._first = b""
         self._loop = loop
         self._call = call
         self._exchange = exchange
@@ -212,15 +216,26 @@ class Pump:
         """The first bytes of the stream, or its end."""
         now = monotonic()
         if chunk:
-            self._call.record.first_byte_at = now
+            record = self._call.record
+            record.first_byte_at = record.first_byte_at or now
             if not self._stream.committed:
+                chunk = self._first = self._first + chunk
+                if self._is_undecided(chunk):
+                    return b""
                 self._refuse_other_kinds(chunk)
             return self._stream.receive_data(chunk, now)
         if self._exchange.broke:
             return self._stream.receive_reset(now)
         if not (self._stream.bytes_received or self._stream.committed or self._declared):
-            raise NotAStreamError(b"")
+            raise NotAStreamError(self._first)
         return self._stream.receive_eof(now)
+
+    def _is_undecided(self, first: bytes) -> bool:
+        """Whether more must come before it is known if this is a stream, which nothing says."""
+        if self._declared or len(first) > _DECIDED:
+            return False
+        start = first.removeprefix(BOM).lstrip()
+        return any(len(start) < len(begin) and begin.startswith(start) for begin in _EVENT_STARTS)
 
     def _refuse_other_kinds(self, first: bytes) -> None:
         """No line of an event stream begins like JSON or HTML; and where nothing says that it is
@@ -241,7 +256,8 @@ class Pump:
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
         now = monotonic()
-        out = self._stream.receive_data(self._exchange.ready(), now)
+        unread = b"" if self._stream.bytes_received else self._first
+        out = self._stream.receive_data(unread + self._exchange.ready(), now)
         return out + self._stream.receive_reset(now)
 
     def _was_woken(self) -> bool:
@@ -288,8 +304,8 @@ class Pump:
         call.primed = False
         if not self._down.started:
             replies.begin(call, self._exchange, headers.Body.STREAMED, stream=True)
-        elif call.body is not None:
-            call.body.release()
+        else:
+            call.release_body()
         call.pulse.flow(self._stream, self._beat)
 
     async def _wait_for_client(self) -> None:
@@ -318,6 +334,11 @@ class Pump:
 
     def give_up(self, fault: Fault, verdict: Verdict) -> None:
         """End the stream at once for a reason of the gateway's own."""
+        if self._call.pulse.inside:
+            # The client has a part of an event: what followed would be taken for the rest.
+            self._stream.give_up(fault, verdict, monotonic())
+            self._down.abort()
+            return
         if self._stream.closed:
             return
         self._finish(self._stream.give_up(fault, verdict, monotonic()))

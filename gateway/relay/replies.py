@@ -7,6 +7,7 @@ Never shows a traceback, a key or an address of this machine.
 from __future__ import annotations
 
 import json
+import math
 from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -59,8 +60,7 @@ def begin(
     record = call.record
     if commit:
         call.pulse.stop()
-        if call.body is not None:
-            call.body.release()
+        call.release_body()
     if record.overhead is not None and record.first_byte_at is None and commit:
         record.overhead += monotonic() - exchange.head_at
     record.status = exchange.status
@@ -93,7 +93,7 @@ def failed(call: Call, failure: Failed) -> None:
     if failure.failure.reason is Reason.INVALID:
         fields.append(("x-gateway-error", error.code.value))
     if provider_error.retryable:
-        fields += _when_to_retry(provider_error.status, fields)
+        fields += _when_to_retry(provider_error.status, fields, failure.failure.retry_after)
     _send(call, provider_error.status, body, fields)
 
 
@@ -133,22 +133,24 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
     record.bytes_down += len(held.body)
     fields = headers.to_client(
         held.fields,
-        body=headers.Body.UNCHANGED,
+        body=headers.Body.STREAMED if held.broken else headers.Body.UNCHANGED,
         request_id=record.request_id,
         provider=call.destination.provider.name,
         attempts=record.attempts,
     )
     if failure.failure.retryable:
-        fields += _when_to_retry(held.status, fields)
+        fields += _when_to_retry(held.status, fields, failure.failure.retry_after)
     call.downstream.start(held.status, held.reason, fields)
     call.downstream.end(held.body)
 
 
-def _when_to_retry(status: int, fields: Fields) -> Fields:
-    """A rate limit always says when: some clients give up on one that does not."""
+def _when_to_retry(status: int, fields: Fields, wait: float | None) -> Fields:
+    """A rate limit always says when: some clients give up on one that does not. ``wait`` is what
+    the provider said elsewhere, in seconds.
+    """
     if status != 429 or any(name.lower() in _WAITS for name, _ in fields):
         return []
-    return [("Retry-After", RETRY_AFTER)]
+    return [("Retry-After", RETRY_AFTER if wait is None else str(math.ceil(wait)))]
 
 
 def refuse(call: Call, error: GatewayError, fields: Fields = ()) -> None:

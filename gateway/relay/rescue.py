@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.errors import Code, GatewayError, Origin
 from gateway.observe import logs
+from gateway.policy.breaker import State
 from gateway.policy.clients import retry_count
 from gateway.policy.retry import Again, Failure, Reason, Stop, Story, decide
 from gateway.relay import fallback, replies
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
     from gateway.relay.attempt import Tools
     from gateway.relay.call import Call, Destination
 
+_OF_AN_ATTEMPT = (
+    "provider", "upstream_status", "upstream_body", "upstream_request_id", "error", "error_code",
+)  # fmt: skip
+"""What a record says of one try."""
+
 _MAY_GO_ELSEWHERE = frozenset({Stop.SPENT, Stop.WAIT_TOO_LONG, Stop.BUDGET})
 """Ends of one provider's tries after which another provider may be asked: nothing was billed that
 must not be billed twice, and there is time."""
@@ -39,7 +46,7 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
     alone = call.asks_no_retry or first.observes
     waiting = [] if alone else list(fallback.chain(first, destinations))
     reason: Reason | None = None
-    told: Failed | None = None
+    told: _Told | None = None
     while True:
         outcome, stop, last = await _at_one_provider(tools, call)
         reason = last or reason
@@ -48,12 +55,38 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
             return
         reason = reason or outcome.failure.reason
         if told is None or outcome.failure.reason is not Reason.CONNECT:
-            told = outcome  # that a fallback cannot be reached is not what the client needs to know
+            # That a fallback cannot be reached is not what the client needs to know.
+            told = _Told.of(call, outcome)
         may_go = stop in _MAY_GO_ELSEWHERE and _costs_nothing(call, outcome)
         if not may_go or not _go_elsewhere(tools, call, waiting):
             tools.metrics.discard(call.record)
-            replies.failed(call, told)
+            told.restore(call)
+            replies.failed(call, told.outcome)
             return
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A failure that the client is to be told, with what the record said when it happened."""
+
+    outcome: Failed
+    destination: Destination
+    seen: dict[str, Any]
+
+    @classmethod
+    def of(cls, call: Call, outcome: Failed) -> _Told:
+        assert call.destination is not None
+        seen = {name: getattr(call.record, name) for name in _OF_AN_ATTEMPT}
+        return cls(outcome, call.destination, seen)
+
+    def restore(self, call: Call) -> None:
+        """Make it the request's again, if another provider has been asked since."""
+        if call.destination is self.destination:
+            return
+        call.destination = self.destination
+        for name, value in self.seen.items():
+            setattr(call.record, name, value)
+        call.record.upstream_body = None  # it was counted when the next provider was turned to
 
 
 async def _at_one_provider(tools: Tools, call: Call) -> tuple[Outcome, Stop | None, Reason | None]:
@@ -138,10 +171,7 @@ def _note_retry(tools: Tools, call: Call, outcome: Failed, answer: Again) -> Non
     assert destination is not None
     failure, name = outcome.failure, destination.provider.name
     tools.metrics.retry(name, failure.reason.value)
-    record = call.record
-    if record.upstream_body is not None and record.upstream_status is not None:
-        tools.metrics.upstream_error(name, record.upstream_status, record.upstream_body)
-    tools.metrics.retire(record)
+    fallback.count_failed_try(tools, call)
     if failure.reason is not Reason.RATE_LIMIT:
         destination.health.budget.note_retry(monotonic())
     logs.note_retry(call.record, failure.reason.value, outcome.error.message, answer.delay)
@@ -165,12 +195,15 @@ async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcom
     """One try, and what it tells about the provider goes to the circuits; None if one is open."""
     circuits = _circuits(call, destination)
     now = monotonic()
+    probes = [circuit for circuit in circuits if circuit.state(now) is State.HALF_OPEN]
+    if any(circuit.state(now) is State.OPEN for circuit in circuits):
+        return None
     if not all(circuit.allows(now) for circuit in circuits):
         return None
     try:
         outcome = await attempt(tools, call)
     except BaseException:
-        for circuit in circuits:
+        for circuit in probes:
             circuit.note_nothing()
         raise
     _tell(tools, circuits, outcome, call)

@@ -664,3 +664,152 @@ async def test_a_fallback_that_cannot_be_reached_does_not_hide_the_error(
         )
         answer = await ask(gateway.port)
         assert (answer.status, answer.body) == (500, body)
+        assert answer.values("x-gateway-provider") == [b"up"]
+        record = await gateway.record()
+        assert (record.provider, record.upstream_status) == ("up", 500)
+        assert record.error == "the real reason"
+        errors = counted(gateway, "gateway_upstream_errors_total")
+        assert errors == {("up", "500", "json"): 1.0}
+
+
+async def test_a_rate_limit_that_links_to_the_page_on_billing_is_none_of_credit(
+    start_gateway: StartGateway,
+) -> None:
+    body = (
+        b'{"error":{"message":"Rate limit reached. You can increase it by adding a payment method'
+        b' at https://platform.example/account/billing.","type":"requests",'
+        b'"code":"rate_limit_exceeded"}}'
+    )
+    limit = json_answer(body, status="429 Slow Down")
+    async with FakeUpstream([limit], [json_answer(JSON)]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port, PLAIN)).body == JSON
+
+
+async def test_an_error_whose_body_breaks_off_is_an_error_all_the_same(
+    start_gateway: StartGateway,
+) -> None:
+    fields = head("503 No", "Content-Type: application/json", "Content-Length: 99")
+    async with FakeUpstream([fields, b'{"err', FIN], [json_answer(JSON)]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port, PLAIN)).body == JSON
+    async with FakeUpstream([fields, b'{"err', FIN]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.clean, answer.body) == (503, True, b'{"err')
+        assert len(upstream.requests) == 4
+
+
+@pytest.mark.parametrize("first", [b"d", b"dat", b"\n", b" ", b":", b"even"])
+async def test_how_an_undeclared_stream_is_cut_into_reads_does_not_matter(
+    start_gateway: StartGateway, first: bytes
+) -> None:
+    whole = first + (b"\n" if first.isspace() else b"")
+    rest = {b"d": b"ata", b"dat": b"a", b":": b" x\n\ndata", b"even": b"t: x\ndata"}.get(
+        first, b"data"
+    )
+    body = whole + rest + WHOLE[4:]
+    go = asyncio.Event()
+    fields = head("200 OK", "Content-Type: text/plain", "Transfer-Encoding: chunked")
+    script: list[Step] = [fields, chunk(first), go, chunk(body[len(first) :]), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        asking = asyncio.ensure_future(ask(gateway.port))
+        await upstream.wait_for(1)
+        await asyncio.sleep(0.05)
+        go.set()
+        answer = await asking
+        assert (answer.status, answer.body) == (200, body)
+        assert len(upstream.requests) == 1
+
+
+async def test_json_that_begins_with_a_blank_line_is_read_as_json(
+    start_gateway: StartGateway,
+) -> None:
+    go = asyncio.Event()
+    fields = head("200 OK", "Content-Type: application/json", f"Content-Length: {len(JSON) + 1}")
+    async with FakeUpstream([fields, b"\n", go, JSON]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        asking = asyncio.ensure_future(ask(gateway.port))
+        await upstream.wait_for(1)
+        await asyncio.sleep(0.05)
+        go.set()
+        answer = await asking
+        assert (answer.status, answer.body) == (200, b"\n" + JSON)
+
+
+async def test_the_limit_of_a_hold_is_that_of_the_request_and_not_of_each_try(
+    start_gateway: StartGateway,
+) -> None:
+    created = b'data: {"type":"response.created","response":{"id":"r"}}\n\n'
+    wait = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.2, wait.set)
+    first: list[Step] = [SSE, chunk(created), wait, LAST_CHUNK]
+    async with FakeUpstream(first, [SSE, chunk(created), HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_max=0.3)
+        async with RawClient(gateway.port) as client:
+            started = asyncio.get_running_loop().time()
+            await client.send(request("/up/v1/responses", b'{"stream":true}'))
+            await client.read_head()
+            assert asyncio.get_running_loop().time() - started < 0.45
+
+
+async def test_what_google_says_of_the_wait_is_what_the_client_is_told(
+    start_gateway: StartGateway,
+) -> None:
+    body = (
+        b'{"error":{"status":"RESOURCE_EXHAUSTED","message":"m","details":[{"retryDelay":"50s"}]}}'
+    )
+    async with FakeUpstream([json_answer(body, status="429 Slow")]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        path = "/up/v1beta/models/m:generateContent"
+        answer = await ask(gateway.port, request(path, b"{}"))
+        assert answer.values("Retry-After") == [b"50"]
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"status":500,"error":"Internal Server Error"}',
+        b'{"code":500,"msg":"404 NOT_FOUND","success":false}',
+        b'{"detail":"boom"}',
+    ],
+)
+async def test_an_error_of_any_shape_in_a_200_is_no_answer(
+    start_gateway: StartGateway, body: bytes
+) -> None:
+    async with FakeUpstream([json_answer(body)], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).body == WHOLE
+
+
+async def test_tokens_that_were_held_for_a_client_that_left_are_counted(
+    start_gateway: StartGateway,
+) -> None:
+    usage = event({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+    async with FakeUpstream([SSE, chunk(ROLE + text("a") + usage), HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port, hold="finish")
+        async with RawClient(gateway.port) as client:
+            await client.send(request(CHAT))
+            await upstream.wait_for(1)
+            await asyncio.sleep(0.05)
+            client.close()
+            await gateway.record()
+        assert counted(gateway, "gateway_discarded_tokens_total") == {("up",): 15.0}
+
+
+async def test_a_drain_in_the_middle_of_a_long_event_breaks_the_connection(
+    start_gateway: StartGateway,
+) -> None:
+    long = event({"choices": [{"index": 0, "delta": {"content": "x" * 6_000_000}}]})
+    async with FakeUpstream([SSE, chunk(ROLE + text("a")), chunk(long), HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        async with RawClient(gateway.port, receive_buffer=4096) as client:
+            await client.send(request(CHAT))
+            await client.read_head()
+            await asyncio.sleep(0.3)
+            gateway.relay.interrupt()
+            body, clean = await client.answer_body()
+        assert not clean
+        assert b"gateway_draining" not in body
