@@ -13,7 +13,7 @@ sent in full, no byte came back (may be billed)       inference: ``ambiguous`` t
 429 for a rate limit                                  yes, when told to wait no longer than allowed
 429 for quota, credit, billing, a spending limit      never
 other 4xx (invalid request, authentication, size …)   never
-``x-should-retry`` of the provider                    its word is followed
+``x-should-retry`` of the provider                    its word is followed, but a "never" stays
 stream: bare EOF, torn, reset, empty, stalled         yes
 stream: overloaded, server, timeout, rate limit       yes
 stream: invalid request, quota, context length …      never
@@ -183,7 +183,7 @@ def failure_of_status(
     reason = Reason.RATE_LIMIT if status == 429 else Reason.STATUS
     word = headers.get("x-should-retry", "").strip().lower()
     if word in ("true", "false"):
-        retryable = word == "true"
+        retryable = word == "true" and not final_error
     elif status == 424:
         retryable = headers.get("x-amzn-errortype", "").startswith("ModelErrorException")
     else:

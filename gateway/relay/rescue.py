@@ -38,6 +38,8 @@ _MAY_GO_ELSEWHERE = frozenset({Stop.SPENT, Stop.WAIT_TOO_LONG, Stop.BUDGET})
 """Ends of one provider's tries after which another provider may be asked: nothing was billed that
 must not be billed twice, and there is time."""
 
+_HALF_OPEN = 0.5
+
 
 async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Destination]) -> None:
     """Answer a request with the first try that succeeds, or with the failure of the last."""
@@ -200,6 +202,8 @@ async def _guarded(tools: Tools, call: Call, destination: Destination) -> Outcom
         return None
     if not all(circuit.allows(now) for circuit in circuits):
         return None
+    if destination.health.provider in probes:
+        tools.metrics.circuit(destination.provider.name, _HALF_OPEN)
     try:
         outcome = await attempt(tools, call)
     except BaseException:

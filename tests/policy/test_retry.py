@@ -165,6 +165,7 @@ def test_whatever_fails_the_bounds_hold(
         (524, {}, False, True),
         (529, {}, False, True),
         (400, {"x-should-retry": "true"}, False, True),
+        (429, {"x-should-retry": "true"}, True, False),
         (503, {"x-should-retry": "false"}, False, False),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 
 from gateway.config.credentials import Secret
 from gateway.config.model import Circuit, Provider, Retry, Server, Timeouts
+from gateway.observe.metrics import Metrics
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -414,6 +415,20 @@ async def test_an_open_circuit_does_not_make_requests_wait(start_gateway: StartG
         answer = await ask(gateway.port)
     assert answer.values("x-gateway-error") == [b"upstream_unavailable"]
     assert counted(gateway, "gateway_circuit_open")[("up",)] == 1.0
+
+
+async def test_the_metric_follows_a_circuit_through_its_states(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Open after a failure, half open while one try finds out, open again when that failed."""
+    seen: list[float] = []
+    monkeypatch.setattr(Metrics, "circuit", lambda _self, _name, value: seen.append(value))
+    circuit = Circuit(failures=1, open_for=0.001)
+    gateway = await start_gateway(1, retry=Retry(max_retries=0), circuit=circuit)
+    async with asyncio.timeout(5):
+        while len(seen) < 3:
+            await ask(gateway.port)
+    assert seen[:3] == [1.0, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
