@@ -4,8 +4,9 @@
 
 The simulated provider ends 23 streams cleanly without a finish frame, 7 in text and 16 in a tool
 call, several of them at once, and leaves one half open behind keepalives. A raw client judges every
-stream as SDKs do: what ends without an error is an answer. The official OpenAI SDK runs the broken
-24 and 500 others. Time is scaled: limits are a second where they are minutes.
+stream as SDKs do: what ends without an error is an answer. The official SDKs of OpenAI and of
+Anthropic each run the broken 24 and 500 others. Time is scaled: limits are a second where they are
+minutes.
 """
 
 from __future__ import annotations
@@ -20,9 +21,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import anthropic
 import openai
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 REQUESTS = 13_312
 IN_TEXT, IN_TOOL_CALL = 7, 16
@@ -34,6 +39,8 @@ PATIENCE = 6.0
 KEY = "sk-incident"
 WORDS = 12
 TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+MESSAGES_TOOL = {"name": "bash", "input_schema": {"type": "object"}}
+SDKS = ("OpenAI", "Anthropic")
 LIMITS = "{ gap = 1, gap_alive = 1, silent_phase = 2, first_event = 3 }"
 HOLDS = (None, "first_content", "finish")
 OUTCOMES = ("complete", "complete, though cut", "hung", "failed loudly")
@@ -59,7 +66,7 @@ class Tally:
     title: str
     seconds: float = 0.0
     raw: Counter[str] = field(default_factory=Counter)
-    sdk: Counter[str] = field(default_factory=Counter)
+    sdks: dict[str, Counter[str]] = field(default_factory=lambda: {sdk: Counter() for sdk in SDKS})
     changed: int = 0
     rescued: int = 0
 
@@ -125,20 +132,33 @@ def judge(head: bytes, got: bytes) -> str:
     return "complete" if b'"finish_reason":"' in got else "complete, though cut"
 
 
-async def ask_sdk(client: openai.AsyncOpenAI, model: str, run: str) -> str:
-    """The same with the official SDK."""
+async def ask_openai(client: openai.AsyncOpenAI, model: str) -> bool:
+    """The same with the official SDK; whether the answer has its finish frame."""
     finish = None
+    stream = await client.chat.completions.create(**body_of(model, "openai"))  # type: ignore[call-overload]
+    async for chunk in stream:
+        for choice in chunk.choices:
+            finish = choice.finish_reason or finish
+    return finish is not None
+
+
+async def ask_anthropic(client: anthropic.AsyncAnthropic, model: str) -> bool:
+    """The same with the other one, which speaks another protocol."""
+    body = body_of(model, "anthropic") | {"max_tokens": 1000, "tools": [MESSAGES_TOOL]}
+    stream = await client.messages.create(**body)  # type: ignore[call-overload]
+    return "message_stop" in [event.type async for event in stream]
+
+
+async def judge_sdk(answer: Awaitable[bool]) -> str:
+    """What an SDK made of an answer."""
     try:
         async with asyncio.timeout(PATIENCE):
-            stream = await client.chat.completions.create(**body_of(model, run))  # type: ignore[call-overload]
-            async for chunk in stream:
-                for choice in chunk.choices:
-                    finish = choice.finish_reason or finish
+            finished = await answer
     except TimeoutError:
         return "hung"
-    except openai.APIError:
+    except (openai.APIError, anthropic.APIError):
         return "failed loudly"
-    return "complete" if finish else "complete, though cut"
+    return "complete" if finished else "complete, though cut"
 
 
 async def run_all(port: int, path: str, tally: Tally, models: list[str]) -> dict[str, bytes]:
@@ -157,29 +177,41 @@ async def run_all(port: int, path: str, tally: Tally, models: list[str]) -> dict
     started = time.monotonic()
     await asyncio.gather(*map(one, models))
     tally.seconds = time.monotonic() - started
-    await run_sdk(port, path, tally, models)
+    await run_sdks(port, path, tally, models)
     return bodies
 
 
-async def run_sdk(port: int, path: str, tally: Tally, models: list[str]) -> None:
-    """The broken ones, and others beside them, with the official SDK."""
+async def run_sdks(port: int, path: str, tally: Tally, models: list[str]) -> None:
+    """The broken ones, and others beside them, with the official SDKs."""
     others = min(SDK_OTHERS, len(models) // 20)
     broken = [model for model in models if not model.startswith("sim-ok")]
-    good = [model for model in models if model.startswith("sim-ok")][:others]
-    plain = openai.DefaultAsyncHttpxClient(verify=False)
+    asked = broken + [model for model in models if model.startswith("sim-ok")][:others]
     gate = asyncio.Semaphore(16)
-    async with openai.AsyncOpenAI(
-        base_url=f"http://127.0.0.1:{port}{path}/v1",
-        api_key=KEY,
-        max_retries=0,
-        http_client=plain,
-    ) as client:
+    base = f"http://127.0.0.1:{port}{path}"
 
+    async def all_with(sdk: str, ask: Callable[[str], Awaitable[bool]]) -> None:
         async def one(model: str) -> None:
             async with gate:
-                tally.sdk[await ask_sdk(client, model, "sdk")] += 1
+                tally.sdks[sdk][await judge_sdk(ask(model))] += 1
 
-        await asyncio.gather(*map(one, broken + good))
+        await asyncio.gather(*map(one, asked))
+
+    async with (
+        openai.AsyncOpenAI(
+            base_url=f"{base}/v1",
+            api_key=KEY,
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(verify=False),
+        ) as chat,
+        anthropic.AsyncAnthropic(
+            base_url=base,
+            api_key=KEY,
+            max_retries=0,
+            http_client=anthropic.DefaultAsyncHttpxClient(verify=False),
+        ) as messages,
+    ):
+        await all_with("OpenAI", lambda model: ask_openai(chat, model))
+        await all_with("Anthropic", lambda model: ask_anthropic(messages, model))
 
 
 class Process:
@@ -249,11 +281,12 @@ def report(tallies: list[Tally], requests: int) -> str:
         (f"of {requests} requests, judged by a raw client", [""] * len(tallies)),
     ]
     rows += _outcomes([tally.raw for tally in tallies])
-    sdk = tallies[0].sdk.total()
-    rows.append((f"of {sdk} requests, judged by the OpenAI SDK", [""] * len(tallies)))
-    rows += _outcomes([tally.sdk for tally in tallies])
+    for sdk in SDKS:
+        asked = tallies[0].sdks[sdk].total()
+        rows.append((f"of {asked} requests, judged by the {sdk} SDK", [""] * len(tallies)))
+        rows += _outcomes([tally.sdks[sdk] for tally in tallies])
     rows += [
-        ("saved by another try (both clients)", [str(tally.rescued) for tally in tallies]),
+        ("saved by another try (all three clients)", [str(tally.rescued) for tally in tallies]),
         ("good answers that were changed", [str(tally.changed) for tally in tallies]),
         ("seconds (raw client)", [f"{tally.seconds:.0f}" for tally in tallies]),
     ]
@@ -273,14 +306,14 @@ def faults(tallies: list[Tally]) -> list[str]:
     if without.raw["complete, though cut"] != IN_TEXT + IN_TOOL_CALL:
         found.append("without the gateway the 23 cuts should have been taken for answers")
     for tally in (content, finish):
-        both = tally.raw + tally.sdk
-        if both["complete, though cut"] or both["hung"]:
+        told = sum(tally.sdks.values(), tally.raw)
+        if told["complete, though cut"] or told["hung"]:
             found.append(f"{tally.title}: a cut was taken for an answer, or a stream hung")
         if tally.changed:
             found.append(f"{tally.title}: good answers were changed")
-    if finish.raw["failed loudly"] or finish.sdk["failed loudly"]:
+    if sum(finish.sdks.values(), finish.raw)["failed loudly"]:
         found.append("with hold = finish every broken stream should have been saved")
-    if finish.rescued != 2 * 24:
+    if finish.rescued != 3 * 24:
         found.append(
             f"with hold = finish 24 should have been saved for each client: {finish.rescued}"
         )

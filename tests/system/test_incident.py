@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.incident import faults, report, three_nights
+from bench.incident import SDKS, faults, report, three_nights
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -14,3 +14,7 @@ async def test_no_cut_is_taken_for_an_answer_and_all_can_be_saved() -> None:
     assert (without.raw["hung"], without.raw["complete, though cut"]) == (1, 23)
     assert content.raw["failed loudly"] == 24
     assert finish.raw["complete"] == 400
+    for sdk in SDKS:
+        assert without.sdks[sdk]["complete, though cut"] == 23
+        assert content.sdks[sdk]["failed loudly"] == 24
+        assert finish.sdks[sdk]["complete"] == finish.sdks[sdk].total() == 44
