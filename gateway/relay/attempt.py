@@ -88,7 +88,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     assert body is not None
     head = _head(call, destination, endpoint)
     # What must be sent only once is not risked on a connection that may be dead.
-    fresh = body.kept is None or call.facts.background is True or call.asks_no_retry
+    fresh = body.kept is None or call.may_run_on or call.asks_no_retry
     _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):

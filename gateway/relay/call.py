@@ -154,6 +154,14 @@ class Call:
         facts = self.facts
         return facts.stream is True or (facts.stream is None and not facts.readable)
 
+    @property
+    def may_run_on(self) -> bool:
+        """Whether the answer may go on being made, and billed, after its request has failed."""
+        facts = self.facts
+        unknown = facts.background is None and not facts.readable
+        responses = self.protocol is not None and self.protocol.name == "openai_responses"
+        return facts.background is True or (unknown and responses)
+
     def secrets(self) -> tuple[str, ...]:
         """The credentials of this request: the client's own, and the gateway's for the provider."""
         own = self.destination.provider.api_key if self.destination is not None else None

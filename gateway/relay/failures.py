@@ -16,6 +16,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Code, GatewayError, Origin
+from gateway.policy.error_body import ErrorBody, Words, is_exhausted
 from gateway.policy.retry import Failure, Reason, failure_of_status
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
@@ -180,6 +181,7 @@ def of_status(
 
 def error_in_200(error: ProviderError, fields: Fields) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
+    error = _final_if_exhausted(error)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
     told = GatewayError(
@@ -191,6 +193,16 @@ def error_in_200(error: ProviderError, fields: Fields) -> Failed:
     )
     failure = Failure(Reason.INVALID, error.retryable)
     return Failed(told, failure, provider_error=error, fields=fields)
+
+
+def _final_if_exhausted(error: ProviderError) -> ProviderError:
+    """An error that speaks of a used up quota stays, whatever its type says; Google alone calls
+    its rate limits so.
+    """
+    words = Words(ErrorBody.JSON, error.code or error.type, error.message or "")
+    if "RESOURCE_EXHAUSTED" in (error.code, error.type) or not is_exhausted(words):
+        return error
+    return replace(error, retryable=False)
 
 
 def broken_off(host: str, fields: Fields) -> Failed:
@@ -220,6 +232,7 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
     after_content = stream.first_content_at is not None
     verdict, error = stream.verdict, stream.error
     if error is not None:
+        error = _final_if_exhausted(error)
         told = GatewayError(
             Origin.UPSTREAM,
             Code.INVALID_RESPONSE,

@@ -164,7 +164,7 @@ def _story(call: Call) -> Story:
     # A background answer goes on at the provider although its request has failed, and a body that
     # was not kept is gone.
     kept = call.body is not None and call.body.kept is not None
-    inference = call.known and kept and call.facts.background is not True
+    inference = call.known and kept and not call.may_run_on
     return Story(call.received_at, inference, allowed)
 
 

@@ -109,6 +109,10 @@ FINAL: dict[str, tuple[list[Step], int]] = {
         [json_answer(b"{}", "Retry-After: 3600", status="429 Later")],
         429,
     ),
+    "quota in a 200": (
+        [json_answer(b'{"error":{"message":"You exceeded your current quota","code":429}}')],
+        429,
+    ),
     "an invalid request in-band": ([SSE, chunk(ROLE + INVALID), LAST_CHUNK], 400),
 }
 
@@ -210,8 +214,17 @@ async def test_a_request_of_no_protocol_is_never_sent_twice(start_gateway: Start
             assert len(upstream.requests) == 1
 
 
-async def test_a_background_answer_is_never_asked_for_twice(start_gateway: StartGateway) -> None:
-    body = b'{"model":"m","stream":true,"background":true}'
+UNREADABLE = (
+    b'{"model":"m","stream":true,"background":true,"input":"\\ud83d' + b"a" * 5_000_000 + b'"}'
+)
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"model":"m","stream":true,"background":true}', UNREADABLE], ids=["read", "unread"]
+)
+async def test_a_background_answer_is_never_asked_for_twice(
+    start_gateway: StartGateway, body: bytes
+) -> None:
     async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, request("/up/v1/responses", body))
