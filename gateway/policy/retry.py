@@ -13,7 +13,7 @@ sent in full, no byte came back (may be billed)       inference: ``ambiguous`` t
 429 for a rate limit                                  yes, when told to wait no longer than allowed
 429 for quota, credit, billing, a spending limit      never
 other 4xx (invalid request, authentication, size …)   never
-``x-should-retry`` of the provider                    its word is followed, but a "never" stays
+``x-should-retry`` of the provider                    followed, unless its error's type says never
 stream: bare EOF, torn, reset, empty, stalled         yes
 stream: overloaded, server, timeout, rate limit       yes
 stream: invalid request, quota, context length …      never
