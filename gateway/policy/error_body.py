@@ -57,10 +57,10 @@ def read_error(plain: bytes) -> Words:
     return Words(ErrorBody.TEXT, None, text.decode("utf-8", "replace"))
 
 
-def is_exhausted(words: Words) -> bool:
+def is_exhausted(code: str | None, message: str) -> bool:
     """Whether an error says that a quota or credit is used up, which no waiting of ours mends."""
-    message = _LINK.sub("", words.message)  # a rate limit's may lead to the page on billing
-    return _EXHAUSTED.search(f"{words.code or ''} {message}") is not None
+    message = _LINK.sub("", message)  # a rate limit's may lead to the page on billing
+    return _EXHAUSTED.search(f"{code or ''} {message}") is not None
 
 
 def details_of(plain: bytes) -> Any:

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Code, GatewayError, Origin
-from gateway.policy.error_body import ErrorBody, Words, is_exhausted
+from gateway.policy.error_body import is_exhausted
 from gateway.policy.retry import Failure, Reason, failure_of_status
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
@@ -184,25 +184,29 @@ def error_in_200(error: ProviderError, fields: Fields) -> Failed:
     error = _final_if_exhausted(error)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
-    told = GatewayError(
-        Origin.UPSTREAM,
-        Code.INVALID_RESPONSE,
-        error.message or error.type,
-        retryable=error.retryable,
-        status=error.status,
-    )
     failure = Failure(Reason.INVALID, error.retryable)
-    return Failed(told, failure, provider_error=error, fields=fields)
+    return Failed(_told(error), failure, provider_error=error, fields=fields)
 
 
 def _final_if_exhausted(error: ProviderError) -> ProviderError:
     """An error that speaks of a used up quota stays, whatever its type says; Google alone calls
     its rate limits so.
     """
-    words = Words(ErrorBody.JSON, error.code or error.type, error.message or "")
-    if "RESOURCE_EXHAUSTED" in (error.code, error.type) or not is_exhausted(words):
+    if "RESOURCE_EXHAUSTED" in (error.code, error.type):
         return error
-    return replace(error, retryable=False)
+    final = is_exhausted(error.code or error.type, error.message or "")
+    return replace(error, retryable=False) if final else error
+
+
+def _told(error: ProviderError) -> GatewayError:
+    """What a client is told of an error that came with status 200."""
+    return GatewayError(
+        Origin.UPSTREAM,
+        Code.INVALID_RESPONSE,
+        error.message or error.type,
+        retryable=error.retryable,
+        status=error.status,
+    )
 
 
 def broken_off(host: str, fields: Fields) -> Failed:
@@ -233,15 +237,8 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
     verdict, error = stream.verdict, stream.error
     if error is not None:
         error = _final_if_exhausted(error)
-        told = GatewayError(
-            Origin.UPSTREAM,
-            Code.INVALID_RESPONSE,
-            error.message or error.type,
-            retryable=error.retryable,
-            status=error.status,
-        )
         failure = Failure(Reason.ERROR_EVENT, error.retryable, after_content=after_content)
-        return Failed(told, failure, provider_error=error, fields=fields)
+        return Failed(_told(error), failure, provider_error=error, fields=fields)
     if verdict in _STALLS:
         silence = now - (stream.last_progress_at or sent_at)
         fault, reason = faults.stalled(silence), Reason.STALLED

@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Code
+from gateway.observe import logs
 from gateway.policy import headers
 from gateway.policy.error_body import ErrorBody, details_of, is_exhausted, read_error
 from gateway.policy.retry import retry_after, retry_delay
@@ -52,17 +53,11 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     replies.begin(call, exchange, headers.Body.UNCHANGED)
     data = first + exchange.ready()
     fault: tuple[Code, str] | None = None
-    try:
-        while not content.at_eof():
-            _hand_on(call, exchange, data, sample)
-            if down.blocked:
-                await down.drain()
-            async with asyncio.timeout(_longest_silence(call)):
-                data = await content.readany()
-    except TimeoutError:
-        data, fault = b"", _SILENT
-    except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        data, fault = exchange.ready(), _BROKEN_OFF
+    while fault is None and not content.at_eof():
+        _hand_on(call, exchange, data, sample)
+        if down.blocked:
+            await down.drain()
+        data, fault = await _next(call, exchange)
     _note(call, exchange, data, sample)
     if exchange.broke:
         fault = _BROKEN_OFF
@@ -77,6 +72,17 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     if exchange.status >= 400:
         _note_error(call, _plain(exchange, bytes(sample)) or b"")
     return Answered()
+
+
+async def _next(call: Call, exchange: Exchange) -> tuple[bytes, tuple[Code, str] | None]:
+    """The next bytes of a body; or the last ones, and why there are no more."""
+    try:
+        async with asyncio.timeout(_longest_silence(call)):
+            return await exchange.content.readany(), None
+    except TimeoutError:
+        return b"", _SILENT
+    except Exception:  # noqa: BLE001 - however it is told, the transport broke
+        return exchange.ready(), _BROKEN_OFF
 
 
 def _longest_silence(call: Call) -> float | None:
@@ -277,6 +283,7 @@ def _error_in(call: Call, plain: bytes) -> ProviderError | None:
     try:
         reader.read(b"", plain)
     except Exception:  # noqa: BLE001 - a reader's bug must not become the client's
+        logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
         return None
     return reader.facts.error
 
@@ -291,4 +298,4 @@ def _can_help(call: Call, plain: bytes, *, told_to_wait: bool) -> bool:
         return False
     words = read_error(plain)
     named = provider_error(words.type, words.message, words.code)
-    return named.retryable and (told_to_wait or not is_exhausted(words))
+    return named.retryable and (told_to_wait or not is_exhausted(words.code, words.message))

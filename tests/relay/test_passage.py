@@ -12,6 +12,7 @@ import pytest
 
 from gateway.config.model import Timeouts
 from gateway.policy.error_body import ErrorBody
+from gateway.protocols import openai_chat
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -383,3 +384,19 @@ async def test_a_rate_limit_always_says_when_to_come_back_and_a_quota_never(
             answer = await ask(gateway.port)
             assert (answer.status, answer.body) == (429, body)
             assert answer.values("Retry-After") == waits
+
+
+async def test_a_readers_bug_is_logged_and_the_error_passes(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(openai_chat.Reader, "read", fail)
+    body = b'{"error":{"message":"no such model"}}'
+    async with FakeUpstream([json_answer(body, status="404 No")]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port, request(CHAT, b'{"model":"m"}'))
+        assert (answer.status, answer.body) == (404, body)
+        await gateway.record()
+        assert "internal_error" in gateway.log.getvalue()
