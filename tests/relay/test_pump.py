@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 
 CLOSE_SSE = head("200 OK", "Content-Type: text/event-stream", "Connection: close")
 
+GZIPPED = head(
+    "200 OK",
+    "Content-Type: text/event-stream",
+    "Content-Encoding: gzip",
+    "Transfer-Encoding: chunked",
+)
+
 
 async def test_a_whole_stream_passes_byte_for_byte(start_gateway: StartGateway) -> None:
     async with FakeUpstream([SSE, chunk(WHOLE), LAST_CHUNK]) as upstream:
@@ -274,13 +281,7 @@ async def test_a_compressed_stream_passes_as_it_came_and_is_read_on_the_side(
     start_gateway: StartGateway,
 ) -> None:
     packed = gzip.compress(WHOLE)
-    fields = head(
-        "200 OK",
-        "Content-Type: text/event-stream",
-        "Content-Encoding: gzip",
-        "Transfer-Encoding: chunked",
-    )
-    async with FakeUpstream([fields, chunk(packed), LAST_CHUNK]) as upstream:
+    async with FakeUpstream([GZIPPED, chunk(packed), LAST_CHUNK]) as upstream:
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port)
         assert (answer.clean, answer.body) == (True, packed)
@@ -292,13 +293,7 @@ async def test_a_compressed_stream_passes_as_it_came_and_is_read_on_the_side(
 
 async def test_a_cut_compressed_stream_breaks_the_connection(start_gateway: StartGateway) -> None:
     packed = gzip.compress(ROLE + text("a"))
-    fields = head(
-        "200 OK",
-        "Content-Type: text/event-stream",
-        "Content-Encoding: gzip",
-        "Transfer-Encoding: chunked",
-    )
-    async with FakeUpstream([fields, chunk(packed), LAST_CHUNK]) as upstream:
+    async with FakeUpstream([GZIPPED, chunk(packed), LAST_CHUNK]) as upstream:
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port)
         assert (answer.clean, answer.body) == (False, packed)

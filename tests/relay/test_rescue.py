@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -307,6 +307,11 @@ def backup(port: int, **keys: object) -> Provider:
     )
 
 
+def with_backup(port: int, **keys: object) -> dict[str, Any]:
+    """The settings of a provider whose fallback listens on a port."""
+    return {"fallback": ("backup",), "others": {"backup": backup(port, **keys)}}
+
+
 async def test_after_the_last_retry_the_fallback_is_asked_with_its_own_key(
     start_gateway: StartGateway,
 ) -> None:
@@ -314,8 +319,7 @@ async def test_after_the_last_retry_the_fallback_is_asked_with_its_own_key(
         gateway = await start_gateway(
             first.port,
             retry=FAST,
-            fallback=("backup",),
-            others={"backup": backup(second.port, model_map={"m": "m-eu"})},
+            **with_backup(second.port, model_map={"m": "m-eu"}),
         )
         answer = await ask(
             gateway.port,
@@ -334,7 +338,9 @@ async def test_a_final_error_does_not_go_elsewhere(start_gateway: StartGateway) 
     script = [json_answer(b"{}", status="400 Bad")]
     async with FakeUpstream(script) as first, FakeUpstream(GOOD) as second:
         gateway = await start_gateway(
-            first.port, retry=FAST, fallback=("backup",), others={"backup": backup(second.port)}
+            first.port,
+            retry=FAST,
+            **with_backup(second.port),
         )
         assert (await ask(gateway.port)).status == 400
         assert second.requests == []
@@ -362,8 +368,7 @@ async def test_an_open_circuit_goes_straight_to_the_fallback(start_gateway: Star
             1,
             retry=Retry(max_retries=0),
             circuit=Circuit(failures=1, open_for=30.0),
-            fallback=("backup",),
-            others={"backup": backup(second.port)},
+            **with_backup(second.port),
         )
         for _ in range(3):
             assert (await ask(gateway.port)).body == WHOLE
@@ -389,8 +394,7 @@ async def test_one_overloaded_model_does_not_stop_the_others(start_gateway: Star
             first.port,
             retry=Retry(max_retries=0),
             circuit=Circuit(failures=2, open_for=30.0),
-            fallback=("backup",),
-            others={"backup": backup(second.port)},
+            **with_backup(second.port),
         )
         for model in (b"big", b"big", b"big", b"small"):
             body = b'{"model":"%b","stream":true}' % model
@@ -458,8 +462,7 @@ async def test_what_must_not_be_sent_twice_goes_to_no_fallback(
         gateway = await start_gateway(
             first.port,
             retry=Retry(max_retries=0),
-            fallback=("backup",),
-            others={"backup": backup(second.port)},
+            **with_backup(second.port),
         )
         answer = await ask(gateway.port, request("/up/v1/responses", body, field))
         assert answer.status == 502
@@ -471,8 +474,7 @@ async def test_what_failed_is_counted_where_it_failed(start_gateway: StartGatewa
         gateway = await start_gateway(
             first.port,
             retry=Retry(max_retries=0),
-            fallback=("backup",),
-            others={"backup": backup(second.port)},
+            **with_backup(second.port),
         )
         await ask(gateway.port)
         await gateway.record()
@@ -655,8 +657,7 @@ async def test_what_was_billed_or_is_too_late_goes_to_no_fallback(
             first.port,
             retry=Retry(max_retries=0, deadline=deadline),
             hold="finish",
-            fallback=("backup",),
-            others={"backup": backup(second.port)},
+            **with_backup(second.port),
         )
         assert (await ask(gateway.port)).status in (502, 503)
         assert second.requests == []
@@ -687,8 +688,7 @@ async def test_a_fallback_that_cannot_be_reached_does_not_hide_the_error(
         gateway = await start_gateway(
             first.port,
             retry=Retry(max_retries=0),
-            fallback=("backup",),
-            others={"backup": backup(1)},
+            **with_backup(1),
         )
         answer = await ask(gateway.port)
         assert (answer.status, answer.body) == (500, body)

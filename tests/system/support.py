@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bench.rig import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,14 +40,6 @@ def need(program: str) -> str:
             f"{program} is not installed: run tests/system/install.sh as root.", pytrace=False
         )
     return path
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.system.support import ROOT, free_port, need, running
+from bench.rig import free_port
+from tests.system.support import ROOT, need, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

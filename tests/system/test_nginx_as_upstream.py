@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.support import CHAT, Server, ask, chat, free_port, nginx
+from bench.rig import free_port
+from tests.system.support import CHAT, Server, ask, chat, nginx
 from tests.system.support import gateway as start_gateway
 
 if TYPE_CHECKING:

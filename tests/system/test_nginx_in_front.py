@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.system.support import CHAT, ROOT, Server, ask, chat, free_port, get, nginx
+from bench.rig import free_port
+from tests.system.support import CHAT, ROOT, Server, ask, chat, get, nginx
 from tests.system.support import gateway as start_gateway
 
 if TYPE_CHECKING:
