@@ -6,12 +6,12 @@ The table (what ``failure_of_status`` and the readers' error types say, and ``de
 failure before anything was handed on                 tried again
 ====================================================  ========================================
 DNS, connect, TLS (nothing was sent)                  yes
-a reused connection that died without a byte          once, at once, outside these counts
+a reused connection that died without a byte          once, at once, outside these counts (1)
 sent in full, no byte came back (may be billed)       inference: ``ambiguous`` times, within 30 s
 408, 409, 425, 5xx (not 501, 505)                     yes
 424 that the provider calls ModelErrorException       yes
 429 for a rate limit                                  yes, when told to wait no longer than allowed
-429 for quota, credit, billing, a spending limit      never
+429 or 5xx for quota, credit, billing                 never
 other 4xx (invalid request, authentication, size …)   never
 ``x-should-retry`` of the provider                    followed, unless its error's type says never
 stream: bare EOF, torn, reset, empty, stalled         yes
@@ -23,10 +23,14 @@ anything once a byte was handed on                    never
 anything that is not this protocol's inference        only if nothing was sent
 a request with ``background: true``                   only if nothing was sent
 ====================================================  ========================================
+
+(1) What may change something at the provider (:func:`may_change_state`) is never sent on a reused
+connection, so that this cannot happen to it.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -37,6 +41,15 @@ if TYPE_CHECKING:
 
 AMBIGUOUS_WINDOW = 30.0
 """Seconds after the request came in which a try that may have been billed is made again."""
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+"""Methods that do the same however often they are done (RFC 9110, section 9.2.2)."""
+
+_ONLY_COMPUTES = re.compile(
+    r"/(?:embeddings?|embed|count_tokens|input_tokens|moderations|rerank|tokenize|detokenize)\Z"
+    r"|(?::|%3[Aa])(?:embedContent|batchEmbedContents|countTokens|computeTokens|predict)\Z"
+)
+"""Ends of paths whose POST leaves nothing behind."""
 
 RETRYABLE_4XX = frozenset({408, 409, 425, 429})
 FINAL_5XX = frozenset({501, 505})
@@ -164,6 +177,13 @@ def decide(
     if not budget and failure.reason is not Reason.RATE_LIMIT:
         return Stop.BUDGET
     return Again(delay)
+
+
+def may_change_state(method: str, path: str) -> bool:
+    """Whether a request that is no inference may do something twice if it is sent twice; ``path``
+    without its query.
+    """
+    return method not in _IDEMPOTENT and _ONLY_COMPUTES.search(path) is None
 
 
 def backoff(rule: Rule, retries: int, jitter: float) -> float:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.policy import headers
+from gateway.policy.retry import may_change_state
 from gateway.relay import passage, pump
 from gateway.relay.failures import (
     Failed,
@@ -88,7 +89,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     assert body is not None
     head = _head(call, destination, endpoint)
     # What must be sent only once is not risked on a connection that may be dead.
-    fresh = body.kept is None or call.may_run_on or call.asks_no_retry
+    fresh = body.kept is None or call.asks_no_retry or _must_go_once(call)
     _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):
@@ -105,6 +106,13 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
         else:
             return exchange
     raise AssertionError("a fresh connection is never stale")
+
+
+def _must_go_once(call: Call) -> bool:
+    """Whether the request may do something at the provider that must not be done twice."""
+    if call.known:
+        return call.may_run_on
+    return may_change_state(call.request.method, call.rest.partition("?")[0])
 
 
 async def _ask(call: Call, destination: Destination, exchange: Exchange, head: bytes) -> None:

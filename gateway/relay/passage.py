@@ -210,7 +210,7 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
     return failures.of_status(
         Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain, broke),
         exchange.headers,
-        final=exchange.status < 500 and not _can_help(call, plain, told_to_wait=wait is not None),
+        final=not _can_help(call, exchange.status, plain, told_to_wait=wait is not None),
         retry_after=wait,
     )
 
@@ -288,14 +288,18 @@ def _error_in(call: Call, plain: bytes) -> ProviderError | None:
     return reader.facts.error
 
 
-def _can_help(call: Call, plain: bytes, *, told_to_wait: bool) -> bool:
+def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> bool:
     """Whether another try may get an answer, by what the error says.
 
-    A provider that says when to come back means a limit that passes, whatever it calls it.
+    A provider that says when to come back means a limit that passes, whatever it calls it. With 5xx
+    it says that the fault is its own, which only a used up quota contradicts.
     """
+    words = read_error(plain)
+    spent = not told_to_wait and is_exhausted(words.code or words.type, words.message)
+    if status >= 500:
+        return not spent
     error = _error_in(call, plain)
     if error is not None and not error.retryable:
         return False
-    words = read_error(plain)
     named = provider_error(words.type, words.message, words.code)
-    return named.retryable and (told_to_wait or not is_exhausted(words.code, words.message))
+    return named.retryable and not spent

@@ -509,6 +509,30 @@ async def test_a_background_request_is_never_risked_on_a_pooled_connection(
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "connection"),
+    [
+        ("POST", "/up/v1/messages/batches", 2),
+        ("POST", "/up/v1/responses/r/cancel", 2),
+        ("PATCH", "/up/v1/anything", 2),
+        ("POST", "/up/v1/embeddings?x=1", 1),
+        ("POST", "/up/v1beta/models/m:countTokens", 1),
+        ("GET", "/up/v1/batches", 1),
+        ("DELETE", "/up/v1/files/f", 1),
+    ],
+)
+async def test_what_may_change_something_is_never_risked_on_a_pooled_connection(
+    start_gateway: StartGateway, method: str, path: str, connection: int
+) -> None:
+    """A batch must not be made twice because a connection was dead; an embedding may."""
+    body = None if method in ("GET", "DELETE") else b'{"requests":[]}'
+    async with FakeUpstream([json_answer(JSON)], [json_answer(b"{}")]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, PLAIN)
+        await ask(gateway.port, request(path, body, method=method))
+        assert [seen.connection for seen in upstream.requests] == [1, connection]
+
+
+@pytest.mark.parametrize(
     ("method", "path", "body"),
     [
         ("POST", "/up/v1/files", b"--x\r\n\r\nfile\r\n--x--"),
@@ -603,12 +627,15 @@ QUOTAS = [
 ]
 
 
+@pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", QUOTAS)
-async def test_a_quota_in_any_words_is_asked_once(start_gateway: StartGateway, body: bytes) -> None:
-    async with FakeUpstream([json_answer(body, status="429 Pay")]) as upstream:
+async def test_a_quota_in_any_words_is_asked_once(
+    start_gateway: StartGateway, body: bytes, status: int
+) -> None:
+    async with FakeUpstream([json_answer(body, status=f"{status} Pay")]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, PLAIN)
-        assert (answer.status, answer.body) == (429, body)
+        assert (answer.status, answer.body) == (status, body)
         assert answer.values("Retry-After") == []
         assert len(upstream.requests) == 1
 
