@@ -11,6 +11,7 @@ The map::
     tables        one table and the faults found in it
     presets       the built-in providers, as data
     fallback      whether fallbacks can work
+    sidecar       whether the sidecar may start
     load          TOML text to Config, or every fault as a sentence
     render        Config to TOML, keys redacted
 
@@ -22,7 +23,17 @@ from gateway.config.address import Address, parse_address
 from gateway.config.credentials import ReadFile, Secret
 from gateway.config.errors import ConfigError
 from gateway.config.load import load, with_listen
-from gateway.config.model import Circuit, Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import (
+    Circuit,
+    Config,
+    Exec,
+    Limits,
+    Log,
+    Provider,
+    Retry,
+    Server,
+    Timeouts,
+)
 from gateway.config.presets import PRESETS, Preset
 from gateway.config.render import render
 
@@ -33,6 +44,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "Exec",
+    "Limits",
     "Log",
     "Preset",
     "Provider",

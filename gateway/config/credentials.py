@@ -59,6 +59,19 @@ def check_reference(value: object) -> str:
     raise ValueError(mend)
 
 
+def check_references(value: object) -> tuple[str, ...]:
+    """One reference or a list of them, each once.
+
+    Raises ``ValueError`` for all else, showing nothing of ``value``.
+    """
+    if not isinstance(value, list):
+        return (check_reference(value),)
+    references = tuple(check_reference(each) for each in value)
+    if len(set(references)) != len(references):
+        raise ValueError("names a token twice: each may stand there once")
+    return references
+
+
 def resolve(reference: str, environ: Mapping[str, str], read_file: ReadFile) -> Secret:
     """What a checked ``reference`` refers to, without the white space around it.
 

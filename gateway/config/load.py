@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gateway.config import fallback, schema
+from gateway.config import fallback, schema, sidecar
 from gateway.config.credentials import ReadFile, Secret, read_text, resolve
 from gateway.config.errors import ConfigError
-from gateway.config.model import Circuit, Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import (
+    Circuit,
+    Config,
+    Exec,
+    Limits,
+    Log,
+    Provider,
+    Retry,
+    Server,
+    Timeouts,
+)
 from gateway.config.presets import PRESETS, Preset
 from gateway.config.tables import Table, quoted
 from gateway.config.values import listen
@@ -51,6 +61,9 @@ def with_listen(config: Config, address: str) -> Config:
         server = msgspec.structs.replace(config.server, listen=listen(address))
     except ValueError as error:
         raise ConfigError([f"--listen {error}."]) from None
+    faults = tuple(sidecar.faults(config.exec, server.listen))
+    if faults:
+        raise ConfigError(faults)
     return msgspec.structs.replace(config, server=server)
 
 
@@ -74,8 +87,7 @@ class _Loader:
         available, unavailable = self._providers(self._root.table("providers"))
         self._check_default(server, available, unavailable)
         fallback.check(available, unavailable, self._broken, self.faults)
-        exec_ = Exec(**self._plain("exec", schema.EXEC))
-        self._refuse_exec(exec_)
+        exec_ = self._exec(self._root.table("exec"), server)
         return Config(
             server=server,
             log=log,
@@ -186,12 +198,23 @@ class _Loader:
             rest = f"names {quoted(name)}, which is no provider: {hint}"
         self.faults.append(f"server.default_provider {rest}.")
 
-    def _refuse_exec(self, exec_: Exec) -> None:
-        if exec_.enabled:
-            self.faults.append(
-                "exec.enabled must be false: the sidecar that runs shell commands is not part of "
-                "this version."
-            )
+    def _exec(self, table: Table, server: Server) -> Exec:
+        table.refuse_unknown((*schema.EXEC, *schema.EXEC_TABLES), schema.HOMES)
+        values = table.read(schema.EXEC)
+        limits = table.table("limits")
+        limits.refuse_unknown(schema.LIMITS, schema.HOMES)
+        values["limits"] = Limits(**limits.read(schema.LIMITS))
+        if values.get("enabled"):
+            # Only then: a table that is switched off may name files that are not there.
+            try:
+                values["tokens"] = sidecar.tokens(
+                    values.get("token", ()), self._environ, self._read_file
+                )
+            except ValueError as error:
+                table.fault("token", str(error))
+        exec_ = Exec(**values)
+        self.faults.extend(sidecar.faults(exec_, server.listen, set(table.raw) - set(values)))
+        return exec_
 
 
 def _provider(

@@ -130,20 +130,38 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return self.hold_keepalive
 
 
-class Exec(msgspec.Struct, frozen=True, kw_only=True):
-    """The shell-exec sidecar: its keys are checked, but this version refuses ``enabled = true``.
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one command may use of the machine; ``None`` is "no limit".
 
-    ``token`` is the reference (``file:/path``), not what it refers to.
+    ``cpu`` is processor time in seconds, of all its threads together; ``processes`` counts every
+    process and thread.
+    """
+
+    cpu: int | None = None
+    memory: int | None = None
+    processes: int | None = None
+
+
+class Exec(msgspec.Struct, frozen=True, kw_only=True):
+    """The sidecar that runs shell commands for agents.
+
+    ``token`` are the references (``file:/path``). Not a key of the file: ``tokens`` are what they
+    refer to, in the same order, and empty where the sidecar is not enabled.
     """
 
     enabled: bool = False
     listen: str = "unix:/run/gateway/exec.sock"
-    token: str | None = None
+    allow_remote: bool = False
+    hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
+    token: tuple[str, ...] = ()
     allowed_roots: tuple[str, ...] = ()
     isolation: str = "none"
-    run_as: str = "nobody"
+    run_as: str | None = None
     allow_root: bool = False
     spill_dir: str = "/var/lib/gateway/exec"
+    path_in_answers: bool = True
+    text_lines: int = 2000
+    text_bytes: int = 28 * KiB
     max_running: int = 8
     max_queued: int = 16
     max_output: int = 1 * GiB
@@ -151,6 +169,8 @@ class Exec(msgspec.Struct, frozen=True, kw_only=True):
     retention_bytes: int = 5 * GiB
     min_free: int = 2 * GiB
     env_allow: tuple[str, ...] = ("PATH", "HOME", "LANG")
+    limits: Limits = Limits()
+    tokens: tuple[Secret, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):

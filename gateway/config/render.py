@@ -14,7 +14,7 @@ from gateway.config.presets import PRESETS, Preset
 from gateway.config.sizes import format_size
 from gateway.config.tables import quoted
 
-_SIZES = (values.size, values.size_or_unlimited)
+_SIZES = (values.size, values.size_above_0, values.size_or_unlimited, values.memory)
 
 
 def render(config: Config) -> str:
@@ -37,6 +37,7 @@ def _settings(config: Config) -> Iterator[str]:
             yield from _table(f"{path}.retry", schema.RETRY, provider.retry)
             yield from _table(f"{path}.circuit", schema.CIRCUIT, provider.circuit)
     yield from _table("exec", schema.EXEC, config.exec)
+    yield from _table("exec.limits", schema.LIMITS, config.exec.limits)
 
 
 def _table(path: str, readers: schema.Readers, struct: object) -> Iterator[str]:

@@ -7,9 +7,10 @@ from types import MappingProxyType
 
 from gateway import protocols
 from gateway.config import values
-from gateway.config.credentials import check_reference
+from gateway.config.credentials import check_reference, check_references
 from gateway.config.model import AUTO, HOLDS, ISOLATIONS, LOG_FORMATS, LOG_LEVELS, MODES
 from gateway.config.values import Reader
+from gateway.policy.preview import MIN_BYTES, MIN_LINES
 
 Readers = Mapping[str, Reader]
 
@@ -81,15 +82,20 @@ EXEC: Readers = MappingProxyType(
     {
         "enabled": values.flag,
         "listen": values.listen,
-        "token": check_reference,
+        "allow_remote": values.flag,
+        "hosts": values.host_names,
+        "token": check_references,
         "allowed_roots": values.absolute_paths,
         "isolation": values.word(*ISOLATIONS),
         "run_as": values.text,
         "allow_root": values.flag,
         "spill_dir": values.absolute_path,
+        "path_in_answers": values.flag,
+        "text_lines": values.count(MIN_LINES),
+        "text_bytes": values.size_from(MIN_BYTES),
         "max_running": values.count(1),
         "max_queued": values.count(0),
-        "max_output": values.size,
+        "max_output": values.size_above_0,
         "retention": values.seconds_from_0,
         "retention_bytes": values.size,
         "min_free": values.size,
@@ -97,13 +103,23 @@ EXEC: Readers = MappingProxyType(
     }
 )
 
+LIMITS: Readers = MappingProxyType(
+    {
+        "cpu": values.count(1),
+        "memory": values.memory,
+        "processes": values.count(1),
+    }
+)
+
 PROVIDER_TABLES = ("timeouts", "retry", "circuit")
+EXEC_TABLES = ("limits",)
 TABLES = ("server", "log", "providers", "exec")
 
 # A key in the wrong table is told the right one. Of keys that several tables have, the first wins.
 HOMES: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(EXEC, "exec"),
+        **dict.fromkeys(LIMITS, "exec.limits"),
+        **dict.fromkeys((*EXEC, *EXEC_TABLES), "exec"),
         **dict.fromkeys(CIRCUIT, "providers.NAME.circuit"),
         **dict.fromkeys(RETRY, "providers.NAME.retry"),
         **dict.fromkeys(TIMEOUTS, "providers.NAME.timeouts"),

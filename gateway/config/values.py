@@ -6,6 +6,7 @@ Each reader takes what the TOML parser gave and returns the value for the model,
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -20,10 +21,11 @@ from gateway.policy.routing import nearest_name
 Reader = Callable[[object], Any]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]{0,252})", re.ASCII)
 _SHOWN = 40
 
-
 _MOST = 2**30
+_LEAST_MEMORY = 2**24
 
 
 def shown(value: object) -> str:
@@ -137,6 +139,14 @@ def size(value: object) -> int:
     return parse_size(value)
 
 
+def size_above_0(value: object) -> int:
+    """A size in bytes that is not 0."""
+    number = parse_size(value)
+    if not number:
+        raise ValueError('must be a size above 0 such as "1GiB"')
+    return number
+
+
 def size_from(least: int) -> Reader:
     """A size of at least so many bytes, and at most 1 GiB: others would break every request."""
 
@@ -159,6 +169,14 @@ def size_or_unlimited(value: object) -> int | None:
         raise ValueError(f'{error}, or "{UNLIMITED}"') from None
 
 
+def memory(value: object) -> int | None:
+    """Bytes of memory in which a program can start; ``None`` for ``"unlimited"``."""
+    number = size_or_unlimited(value)
+    if number is not None and number < _LEAST_MEMORY:
+        raise ValueError('must be "16MiB" or more, or "unlimited": in less no program starts')
+    return number
+
+
 def keepalive(value: object) -> float | str:
     """Seconds, or one of the words ``auto`` and ``off``."""
     if value in ("auto", "off"):
@@ -172,6 +190,24 @@ def keepalive(value: object) -> float | str:
 def listen(value: object) -> str:
     """An address to listen on, in its normal form."""
     return str(parse_address(text(value)))
+
+
+def host_names(value: object) -> tuple[str, ...]:
+    """A list of hosts without ports, in lower case and without the brackets of IPv6."""
+    names = tuple(name.lower().removeprefix("[").removesuffix("]") for name in texts(value))
+    if not all(_HOST.fullmatch(name) or _is_ipv6(name) for name in names):
+        raise ValueError(
+            'must be a list of hosts without ports such as ["localhost", "exec.example.com"]'
+        )
+    return names
+
+
+def _is_ipv6(name: str) -> bool:
+    try:
+        ipaddress.IPv6Address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def absolute_path(value: object) -> str:

@@ -9,6 +9,8 @@
 - ``retry``       whether and when a failed try is made again; the table of failures
 - ``budget``      how many retries a provider may cost in a minute
 - ``breaker``     when a provider is not asked for a while
+- ``preview``     what is shown of a command's output: bytes, bounds → head, tail, text
+- ``preview_render``, ``preview_notice``   bytes as text; what is said of what is not shown
 - ``rename``      a request for another provider's name of the model
 
 ``budget`` and ``breaker`` keep counts of what they were told; nothing else here keeps anything from

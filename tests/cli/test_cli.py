@@ -140,6 +140,22 @@ def test_each_fault_is_one_line_with_the_file_and_the_key(
     assert second.startswith(f"gateway: {config_file}: log.level must be one of ")
 
 
+def test_serve_refuses_the_sidecar_that_check_can_check(
+    app: App, config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = config_file.with_name("token")
+    token.write_text("t" * 32, encoding="utf-8")
+    config_file.write_text(
+        f'exec = {{ enabled = true, token = "file:{token}", allowed_roots = ["/repo"] }}',
+        encoding="utf-8",
+    )
+    assert main(["check", "--config", str(config_file)]) == 0
+    assert "t" * 32 not in capsys.readouterr().out
+    assert main(["serve", "--config", str(config_file)]) == 2
+    assert "exec.enabled must be false" in capsys.readouterr().err
+    assert app.asked == []
+
+
 def test_a_byte_order_mark_is_no_fault(config_file: Path) -> None:
     config_file.write_bytes(b"\xef\xbb\xbf" + config_file.read_bytes())
     assert main(["check", "--config", str(config_file)]) == 0

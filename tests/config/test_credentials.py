@@ -2,7 +2,13 @@
 
 import pytest
 
-from gateway.config.credentials import Secret, check_reference, read_text, resolve
+from gateway.config.credentials import (
+    Secret,
+    check_reference,
+    check_references,
+    read_text,
+    resolve,
+)
 
 KEY = "sk-live-0123456789"
 
@@ -88,3 +94,13 @@ def test_an_error_without_words_is_named_by_its_kind() -> None:
 
     with pytest.raises(ValueError, match="cannot be read: PermissionError"):
         read_text("/etc/key", broken)
+
+
+def test_references_are_one_or_a_list_each_once() -> None:
+    assert check_references("env:A") == ("env:A",)
+    assert check_references(["env:A", "file:/b"]) == ("env:A", "file:/b")
+    with pytest.raises(ValueError, match="names a token twice"):
+        check_references(["env:A", "env:A"])
+    with pytest.raises(ValueError, match="not the key itself") as refused:
+        check_references(["env:A", "sk-123"])
+    assert "sk-123" not in str(refused.value)

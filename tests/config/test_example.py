@@ -9,13 +9,23 @@ import msgspec
 import pytest
 
 from gateway.config import load, schema
-from gateway.config.model import Circuit, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Circuit, Exec, Limits, Log, Provider, Retry, Server, Timeouts
 from gateway.config.presets import PRESETS
 
 EXAMPLE = (Path(__file__).parents[2] / "config.example.toml").read_text(encoding="utf-8")
 ALL_SET = re.sub(r"^#(?=[a-z_]+ = )", "", EXAMPLE, flags=re.MULTILINE)
 
-EXAMPLES_ONLY = {"default_provider", "api_key", "ca_file", "fallback", "token", "allowed_roots"}
+EXAMPLES_ONLY = {
+    "default_provider",
+    "api_key",
+    "ca_file",
+    "fallback",
+    "token",
+    "allowed_roots",
+    "run_as",
+    "cpu",
+    "processes",
+}
 """Keys whose default is to be absent: what the file shows is an example."""
 
 OPENAI = Provider(name="openai", base_url=PRESETS["openai"].base_url)
@@ -57,6 +67,7 @@ def test_the_file_loads_with_every_key_in_it_set() -> None:
         ("providers.openai.retry", schema.RETRY, Retry()),
         ("providers.openai.circuit", schema.CIRCUIT, Circuit()),
         ("exec", schema.EXEC, Exec()),
+        ("exec.limits", schema.LIMITS, Limits()),
         ("providers.openai", schema.PROVIDER, OPENAI),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -66,7 +77,8 @@ def test_every_key_stands_there_with_its_default(
 ) -> None:
     shown = at(path)
     elsewhere = {"model_map"} if path == "providers.openai" else set()
-    assert set(shown) - set(schema.PROVIDER_TABLES) == set(keys) - elsewhere
+    tables = {*schema.PROVIDER_TABLES, *schema.EXEC_TABLES}
+    assert set(shown) - tables == set(keys) - elsewhere
     for key in set(shown) & set(keys) - EXAMPLES_ONLY:
         assert keys[key](shown[key]) == getattr(default, key), key
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.config import ConfigError, load, with_listen
-from gateway.config.model import Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Config, Exec, Limits, Log, Provider, Retry, Server, Timeouts
 from gateway.config.presets import PRESETS
 
 KEY = "sk-live-0123456789"
@@ -82,6 +82,7 @@ def test_every_key_reaches_its_field() -> None:
         [exec]
         max_running = 2
         min_free = "0"
+        limits = { cpu = 60, memory = "2GiB" }
     """)
     assert config.server == Server(
         listen="unix:/run/g.sock", default_provider="mine", max_body=2**20, retry_body=5
@@ -96,6 +97,7 @@ def test_every_key_reaches_its_field() -> None:
     assert mine.retry == Retry(max_retries=2, backoff_initial=0.1, ambiguous=0, budget=100.0)
     assert other.model_map == {"a": "b"}
     assert (config.exec.max_running, config.exec.min_free) == (2, 0)
+    assert config.exec.limits == Limits(cpu=60, memory=2**31)
 
 
 def test_a_gap_that_was_set_also_bounds_a_line_with_heartbeats() -> None:
@@ -130,6 +132,8 @@ def test_all_faults_are_told_and_each_names_its_key() -> None:
         [exec]
         enabled = true
         isolation = "chroot"
+        allowed_rots = ["/a"]
+        limits.cpus = 1
         [servers]
     """)
     assert [fault.partition(" ")[0] for fault in found] == [
@@ -145,11 +149,16 @@ def test_all_faults_are_told_and_each_names_its_key() -> None:
         "providers.openai.retry.max_retries",
         "providers.mine.base_url",
         "server.default_provider",
+        "exec.allowed_rots",
         "exec.isolation",
-        "exec.enabled",
+        "exec.limits.cpus",
+        "exec.token",
+        "exec.allowed_roots",
     ]
     assert "listen is not a known key: it belongs into [server]." in found
     assert "servers is not a known key: did you mean server?" in found
+    assert "exec.allowed_rots is not a known key: did you mean allowed_roots?" in found
+    assert "exec.limits.cpus is not a known key: did you mean cpu?" in found
     assert "providers.openai.timeouts.gpa is not a known key: did you mean gap?" in found
 
 
@@ -253,14 +262,47 @@ def test_a_fallback_that_cannot_work_is_a_fault() -> None:
     assert fault.startswith("providers.openai.fallback names groq, which has no api_key ")
 
 
-def test_the_shell_sidecar_is_refused_but_its_keys_are_checked() -> None:
-    assert loaded('exec = { enabled = false, allowed_roots = ["/a"] }').exec.allowed_roots == (
-        "/a",
-    )
-    assert faults("exec.enabled = true") == [
-        "exec.enabled must be false: the sidecar that runs shell commands is not part of this "
-        "version."
-    ]
+EXEC = """
+    [exec]
+    enabled = true
+    token = ["env:MY_TOKEN", "file:/etc/token"]
+    allowed_roots = ["/repo"]
+"""
+TOKENS = {"MY_TOKEN": "t" * 32}
+
+
+def sidecar(text: str = EXEC) -> Config:
+    return load(text, ENVIRON | TOKENS, lambda path: "u" * 40 if "token" in path else "")
+
+
+def test_the_tokens_of_a_sidecar_that_is_enabled_are_found() -> None:
+    found = sidecar().exec
+    assert [token.reveal() for token in found.tokens] == ["t" * 32, "u" * 40]
+    assert found.token == ("env:MY_TOKEN", "file:/etc/token")
+    one = sidecar(EXEC.replace('["env:MY_TOKEN", "file:/etc/token"]', '"env:MY_TOKEN"')).exec
+    assert [token.reference for token in one.tokens] == ["env:MY_TOKEN"]
+
+
+def test_a_sidecar_that_is_switched_off_needs_nothing_and_reads_nothing() -> None:
+    off = loaded('exec = { token = "file:/etc/none", isolation = "uid" }').exec
+    assert (off.token, off.tokens) == (("file:/etc/none",), ())
+
+
+def test_a_token_that_cannot_be_used_is_told_once() -> None:
+    [fault] = faults(EXEC)
+    assert fault.startswith("exec.token names the environment variable MY_TOKEN, which is not set")
+    [fault] = faults(EXEC.replace('["env:MY_TOKEN", "file:/etc/token"]', f'"{KEY}"'))
+    assert fault.startswith('exec.token must be "env:NAME" or "file:/path" and not the key itself')
+    [fault] = faults(EXEC.replace("MY_TOKEN", "MY_KEY"))
+    assert fault.startswith("exec.token names in env:MY_KEY a token of 18 bytes: it must have 32")
+
+
+def test_the_relay_and_the_sidecar_cannot_share_an_address() -> None:
+    with pytest.raises(ConfigError, match=r"^exec.listen \(127.0.0.1:8484\) is the address of"):
+        sidecar(EXEC + 'listen = "127.0.0.1:8484"')
+    with pytest.raises(ConfigError, match="is the address of the relay"):
+        with_listen(sidecar(), "unix:/run/gateway/exec.sock")
+    assert with_listen(sidecar(), "127.0.0.1:2").server.listen == "127.0.0.1:2"
 
 
 @pytest.mark.parametrize("text", ["server = 1", "providers = []", "providers.openai = 'x'"])

@@ -6,7 +6,8 @@ import pytest
 
 from gateway.config import Config, load, render
 
-KEY = "sk-live-0123456789"
+KEY = "sk-live-0123456789-0123456789-0123"
+TOKEN = "t" * 32
 
 FULL = """
 [server]
@@ -27,12 +28,15 @@ model_map = { "a \\"b\\"" = "c\\u007f" }
 [providers.azure]
 base_url = "https://r.openai.azure.com"
 [exec]
-token = "env:MY_KEY"
+enabled = true
+token = ["env:MY_KEY", "env:MY_TOKEN"]
+allowed_roots = ["/repo"]
+limits.memory = "1GiB"
 """
 
 
 def loaded(text: str) -> Config:
-    return load(text, {"MY_KEY": KEY}, str)
+    return load(text, {"MY_KEY": KEY, "MY_TOKEN": TOKEN}, str)
 
 
 @pytest.mark.parametrize("text", ["", FULL.replace("me:hunter2@", "")], ids=["default", "full"])
@@ -45,11 +49,14 @@ def test_what_is_written_loads_again_and_means_the_same(text: str) -> None:
         assert again.providers[name].held_bytes("finish") == provider.held_bytes("finish")
         assert again.providers[name].model_map == provider.model_map
     assert again.server == loaded(text).server
+    assert again.exec == loaded(text).exec
 
 
 def test_no_key_and_no_password_is_shown() -> None:
     text = render(loaded(FULL))
     assert KEY not in text
+    assert TOKEN not in text
+    assert 'token = ["env:MY_KEY", "env:MY_TOKEN"]' in text
     assert "hunter2" not in text
     assert 'api_key = "env:MY_KEY"' in text
     assert 'proxy = "http://***@proxy:3128"' in text

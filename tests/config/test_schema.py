@@ -7,9 +7,9 @@ import pytest
 
 from gateway import protocols
 from gateway.config import schema
-from gateway.config.model import Config, Exec, Log, Provider, Retry, Server, Timeouts
+from gateway.config.model import Config, Exec, Limits, Log, Provider, Retry, Server, Timeouts
 
-DERIVED = {"name", "explicit", "builtin", "unavailable"}
+DERIVED = {"name", "explicit", "builtin", "unavailable", "tokens"}
 """What the loader adds: no keys of the file."""
 
 
@@ -20,7 +20,8 @@ DERIVED = {"name", "explicit", "builtin", "unavailable"}
         (schema.LOG, Log),
         (schema.TIMEOUTS, Timeouts),
         (schema.RETRY, Retry),
-        (schema.EXEC, Exec),
+        ({*schema.EXEC, *schema.EXEC_TABLES}, Exec),
+        (schema.LIMITS, Limits),
         ({*schema.PROVIDER, *schema.PROVIDER_TABLES}, Provider),
         (schema.TABLES, Config),
     ],
@@ -39,6 +40,7 @@ def test_a_table_has_exactly_the_keys_of_its_struct(
         (schema.TIMEOUTS, Timeouts()),
         (schema.RETRY, Retry()),
         (schema.EXEC, Exec()),
+        (schema.LIMITS, Limits()),
         (schema.PROVIDER, Provider(name="x", base_url="https://x")),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, msgspec.Struct) else "keys",

@@ -29,6 +29,14 @@ SECRET = "hunter2"
         (values.size, "1KiB", 1024),
         (values.size_or_unlimited, "unlimited", None),
         (values.size_or_unlimited, 5, 5),
+        (values.size_above_0, "1KiB", 1024),
+        (values.memory, "16MiB", 2**24),
+        (values.memory, "unlimited", None),
+        (
+            values.host_names,
+            ["Build.example.com", "[::1]", "10.0.0.1"],
+            ("build.example.com", "::1", "10.0.0.1"),
+        ),
         (values.keepalive, "auto", "auto"),
         (values.keepalive, "off", "off"),
         (values.keepalive, 25, 25.0),
@@ -121,3 +129,20 @@ def test_a_size_that_would_break_every_request_is_refused(value: object) -> None
     with pytest.raises(ValueError, match=r'must be between "4KiB" and "1GiB"'):
         values.size_from(4096)(value)
     assert values.size_from(4096)("64KiB") == 65536
+
+
+@pytest.mark.parametrize(
+    ("reader", "value"),
+    [
+        (values.size_above_0, 0),
+        (values.memory, "1MiB"),
+        (values.memory, "much"),
+        (values.host_names, ["localhost:8081"]),
+        (values.host_names, ["http://x"]),
+        (values.host_names, ["*"]),
+        (values.host_names, "localhost"),
+    ],
+)
+def test_what_the_sidecar_cannot_use_is_refused(reader: Reader, value: object) -> None:
+    with pytest.raises(ValueError, match=r"^must be "):
+        reader(value)
