@@ -11,8 +11,13 @@
 - ``breaker``     when a provider is not asked for a while
 - ``preview``     what is shown of a command's output: bytes, bounds → head, tail, text
 - ``preview_render``, ``preview_notice``   bytes as text; what is said of what is not shown
+- ``exec_request``  the body of a request to run a command, and its key
+- ``exec_range``    which part of an output is asked for
+- ``exec_access``   who may run commands, and where
+- ``exec_env``      the environment of a command
 - ``rename``      a request for another provider's name of the model
 
 ``budget`` and ``breaker`` keep counts of what they were told; nothing else here keeps anything from
-one request to the next. Nothing reads a clock or raises on what a client sent.
+one request to the next. Nothing reads a clock, and only ``exec_request`` and
+``exec_range`` raise on what a client sent.
 """
