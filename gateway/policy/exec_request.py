@@ -21,7 +21,7 @@ KiB = 2**10
 MiB = 2**20
 
 MAX_BODY = 16 * MiB
-"""Bytes of a body: the largest standard input in base64, and as much again for the rest."""
+"""Bytes of a body: the largest standard input in base64, and room for the rest."""
 
 MAX_STRING = 128 * KiB - 1
 """Bytes of one argument or variable; Linux takes 128 KiB with the NUL at its end."""
@@ -73,7 +73,7 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False
 
 
-class _TooLarge(ValueError):
+class _TooLargeError(ValueError):
     """What would be right if it were smaller."""
 
 
@@ -140,7 +140,7 @@ def _values(document: Mapping[str, object]) -> dict[str, Any]:
         try:
             values[name] = _FIELDS[name](value)
         except ValueError as error:
-            status = 413 if isinstance(error, _TooLarge) else 400
+            status = 413 if isinstance(error, _TooLargeError) else 400
             raise ExecError(status, f"{name} {error}.") from None
     return values
 
@@ -166,7 +166,9 @@ def _argument(value: object) -> str:
     if "\0" in text:
         raise ValueError("must not contain a NUL character, which no program can be given")
     if len(text.encode()) > MAX_STRING:
-        raise _TooLarge(f"must be {MAX_STRING} bytes or less: put more into a file or into stdin")
+        raise _TooLargeError(
+            f"must be {MAX_STRING} bytes or less: put more into a file or into stdin"
+        )
     return text
 
 
@@ -184,7 +186,7 @@ def _argv(value: object) -> tuple[str, ...]:
     if not argv or not argv[0]:
         raise ValueError("must begin with the name of a program")
     if sum(len(each.encode()) + 1 for each in argv) > MAX_TOGETHER:
-        raise _TooLarge(f"must be {MAX_TOGETHER} bytes or less together")
+        raise _TooLargeError(f"must be {MAX_TOGETHER} bytes or less together")
     return argv
 
 
@@ -208,10 +210,10 @@ def _env(value: object) -> Mapping[str, str]:
             raise ValueError("must have values without NUL, which no program can be given")
         bytes_ = len(name.encode()) + len(text.encode()) + 1
         if bytes_ > MAX_STRING:
-            raise _TooLarge(f"must have variables of {MAX_STRING} bytes or less each")
+            raise _TooLargeError(f"must have variables of {MAX_STRING} bytes or less each")
         size += bytes_ + 1
     if size > MAX_TOGETHER:
-        raise _TooLarge(f"must be {MAX_TOGETHER} bytes or less together")
+        raise _TooLargeError(f"must be {MAX_TOGETHER} bytes or less together")
     return MappingProxyType(dict(value))
 
 
@@ -220,16 +222,17 @@ def _stdin(value: object) -> bytes:
 
 
 def _stdin_b64(value: object) -> bytes:
+    text = _text(value)
     try:
-        data = binascii.a2b_base64(_text(value), strict_mode=True)
-    except binascii.Error:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
         raise ValueError("must be base64 with its padding and without line ends") from None
     return _bounded(data)
 
 
 def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_STDIN:
-        raise _TooLarge(f"must be {MAX_STDIN} bytes or less: put more into a file")
+        raise _TooLargeError(f"must be {MAX_STDIN} bytes or less: put more into a file")
     return data
 
 
