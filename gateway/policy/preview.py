@@ -13,14 +13,15 @@ that is shorter than the output says so; so does one whose output may not be all
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.policy.preview_notice import CutNotice, Facts, marker, of_whole
 from gateway.policy.preview_render import Encoding, Look, encoding_of, invalid_bytes, render
 
-_ToText = Callable[[bytes], str]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MIN_LINES = 5
 """A notice, a line of the head, a marker, a line of the tail, a notice."""
@@ -178,36 +179,38 @@ def _pieces(kept: Kept, room: int, lines: int) -> tuple[bytes, bytes]:
     The head gets its share, the tail what is left, and the head again what the tail leaves.
     """
     first, last = kept.head, kept.tail
-    head = _fit_head(first, kept.text, int(room * _HEAD_SHARE), max(1, int(lines * _HEAD_SHARE)))
+    head = _fit_head(kept, first, int(room * _HEAD_SHARE), max(1, int(lines * _HEAD_SHARE)))
     if kept.is_whole:
         last = first[len(head) :]
     shown = kept.text(head)
-    tail = _fit_tail(last, kept.text, room - len(shown.encode()), lines - count_lines(shown))
+    tail = _fit_tail(kept, last, room - len(shown.encode()), lines - count_lines(shown))
     if kept.is_whole:
         first = first[: len(first) - len(tail)]
     shown = kept.text(tail)
-    head = _fit_head(first, kept.text, room - len(shown.encode()), lines - count_lines(shown))
+    head = _fit_head(kept, first, room - len(shown.encode()), lines - count_lines(shown))
     return head, tail
 
 
-def _fit_head(source: bytes, text: _ToText, room: int, lines: int) -> bytes:
+def _fit_head(kept: Kept, source: bytes, room: int, lines: int) -> bytes:
     size = _end_of_lines(source, lines)
-    return _shrink(size, lambda size: source[: head_end(source, size)], text, room)
+    return _shrink(kept, size, lambda size: source[: head_end(source, size)], room)
 
 
-def _fit_tail(source: bytes, text: _ToText, room: int, lines: int) -> bytes:
+def _fit_tail(kept: Kept, source: bytes, room: int, lines: int) -> bytes:
     def cut(size: int) -> bytes:
         start = len(source) - size
         return source[tail_start(source, start) :] if start else source
 
-    return _shrink(len(source) - _start_of_lines(source, lines), cut, text, room)
+    return _shrink(kept, len(source) - _start_of_lines(source, lines), cut, room)
 
 
-def _shrink(size: int, cut: Callable[[int], bytes], text: _ToText, room: int) -> bytes:
+def _shrink(kept: Kept, size: int, cut: Callable[[int], bytes], room: int) -> bytes:
     """Cut less and less until it fits: how long a text bytes become is known only once they are."""
+    if kept.encoding == "binary":
+        size = min(size, room)  # escapes only make it longer
     while size > 0:
         piece = cut(size)
-        taken = len(text(piece).encode())
+        taken = len(kept.text(piece).encode())
         if taken <= room:
             return piece
         size = min(size * room // taken, size - 1)

@@ -23,7 +23,9 @@ _SEQUENCE = re.compile(
     r"|\x1b(?:\[[0-?]*+[ -/]*+)?+\Z"  # one that the cut has halved
     r"|\x1b[ -/]*+[0-~]"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_ESCAPES = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F) if chr(code) not in "\t\n"} | {
+    code: f"\\u{code:04x}" for code in range(0x80, 0xA0)
+}
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,11 +37,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 def invalid_bytes(data: bytes) -> int:
     """How many bytes of ``data`` are no part of a character in UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return sum("\udc80" <= c <= "\udcff" for c in data.decode("utf-8", "surrogateescape"))
-    return 0
+    return len(data) - len(data.decode("utf-8", "ignore").encode())
 
 
 def encoding_of(*pieces: bytes) -> Encoding:
@@ -58,7 +56,7 @@ def render(data: bytes, encoding: Encoding, look: Look) -> str:
     character, and every byte that is no UTF-8, as ``\\x00``.
     """
     if encoding == "binary":
-        return _CONTROL.sub(_escape, data.decode("utf-8", "backslashreplace"))
+        return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
     whole = text = data.decode("utf-8", "replace")
     if look.ansi == "strip" and ("\x1b" in text or "\x9b" in text):
         text = _SEQUENCE.sub("", text)
@@ -70,8 +68,3 @@ def render(data: bytes, encoding: Encoding, look: Look) -> str:
 def _last_frame(line: str) -> str:
     """What of a line was drawn last. A carriage return at its end belongs to its newline."""
     return line.rstrip("\r").rpartition("\r")[2]
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}"
