@@ -65,6 +65,8 @@ def test_no_key_and_no_password_is_shown() -> None:
 def test_what_is_in_force_is_shown_and_not_only_what_was_set() -> None:
     text = render(loaded(FULL))
     assert '#hold_max_bytes = "16MiB"' in text
+    assert 'max_output = "1GiB"' in text
+    assert '[exec.limits]\nmemory = "1GiB"\n' in text
     assert "#hold_keepalive = 15" in text
     mine = tomllib.loads(text)["providers"]["mine"]
     assert mine["timeouts"]["gap_alive"] == 20
