@@ -40,16 +40,18 @@ class Command:
         self._waiters: set[asyncio.Future[None]] = set()
         self._link: asyncio.WriteTransport | None = None
 
-    async def changed(self) -> None:
-        """Wait for the next news; at once where there can be none."""
-        if self._closed:
-            return
+    def changed(self) -> asyncio.Future[None]:
+        """Wait for the next news from now on; done already where there can be none.
+
+        Not a coroutine: one that starts only later would miss what comes in between.
+        """
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(news)
-        try:
-            await news
-        finally:
-            self._waiters.discard(news)
+        if self._closed:
+            news.set_result(None)
+        else:
+            self._waiters.add(news)
+            news.add_done_callback(self._waiters.discard)
+        return news
 
     async def answered(self) -> Status:
         """Wait until there is an answer: the end, or a leader that left its output open."""

@@ -109,19 +109,21 @@ class Runner:
         zygote = await self._living_zygote()
         command = Command(spec)
         ours, theirs = socket.socketpair()
-        await connect(command, ours, self._commands.discard)
-        self._commands.add(command)
-        try:
-            with theirs:
+        with theirs:
+            await connect(command, ours, self._commands.discard)
+            self._commands.add(command)
+            try:
                 handed = await asyncio.to_thread(_files, spec, time.monotonic())
                 try:
                     await zygote.send({"control": theirs.fileno(), **handed})
                 finally:
                     _close(handed)
-            await command.started()
-        except BaseException:
-            command.abandon()
-            raise
+                # Closed before the wait: the end of the shim must be the end of the connection.
+                theirs.close()
+                await command.started()
+            except BaseException:
+                command.abandon()
+                raise
         return command
 
 
