@@ -62,7 +62,11 @@ class Runner:
         no command can be started.
         """
         for _ in range(2):
-            command = await self._try(spec)
+            try:
+                command = await self._try(spec)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise SidecarError(f"No command can be started: {reason}.") from None
             if command.accepted or command.status.final:
                 return command
             # The zygote died with the request in its hands; no shim has had it, nothing has run.

@@ -156,7 +156,7 @@ async def test_when_the_gateway_dies_its_commands_are_killed_or_finish(bench: Be
         str(bench.directory),
         script,
         stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        env={"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": os.environ["PATH"]},
     )
     assert process.stdout is not None
     assert await within(20, process.stdout.readline()) == b"running\n"
