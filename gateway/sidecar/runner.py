@@ -171,8 +171,13 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """It has not ended; one that has is reaped by this."""
-        return self._process.poll() is None
+        """It has not ended, and is not about to: its socket closes before it can be collected."""
+        try:
+            return bool(self._requests.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     async def send(self, handed: dict[str, int]) -> None:
         """Hand descriptors over by name; they stay the caller's too."""
