@@ -242,7 +242,7 @@ async def test_a_child_with_an_output_of_its_own_survives(runner: Runner, bench:
     status = await within(5, command.answered())
     assert (status.state, status.exit_code, status.survivors) == (State.EXITED, 0, 1)
     assert status.output.complete
-    assert len(running(nap)) == 1
+    assert await eventually(lambda: len(running(nap)) == 1)
     assert command in runner.commands
     command.kill()
     await within(5, command.closed())

@@ -121,6 +121,21 @@ async def test_without_the_zygote_commands_go_on_and_new_ones_come(
     assert status.output.bytes == 288_898
 
 
+async def test_a_leader_dies_with_its_shim_also_without_a_zygote(
+    runner: Runner, bench: Bench
+) -> None:
+    nap = unique_sleep()
+    command = await runner.spawn(bench.spec(f"exec {nap}"))
+    assert await eventually(lambda: bool(running(nap)))
+    shim = shim_of(command)
+    zygote = kernel.process(shim.parent)
+    assert zygote is not None
+    kill_hard(zygote)
+    kill_hard(shim)
+    assert (await within(5, command.ended())).state is State.INTERRUPTED
+    assert await eventually(lambda: not running(nap))
+
+
 _GATEWAY = """
 import asyncio, sys
 from gateway.sidecar.runner import Runner
