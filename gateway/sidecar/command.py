@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,8 @@ class Command:
     """What is known of one command, kept up to date by its shim."""
 
     def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+        self.spec = replace(spec, stdin=b"") if spec.stdin else spec
+        """What was asked for; its input, which can be large, is not kept."""
         self.spill_path = os.path.join(spec.directory, SPILL)
         self.status = Status(id=spec.id, containment=spec.containment)
         self.head = b""

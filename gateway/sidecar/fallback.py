@@ -132,7 +132,11 @@ class ProcessGroup:
 
 def _main(spec: Spec, control: socket.socket, asked: float) -> None:
     with control:
-        control.sendall(b'{"event":"accepted"}\n')
+        try:
+            control.sendall(b'{"event":"accepted"}\n')
+        except OSError:
+            # Who asked for it has gone before it was begun.
+            return
         request = spec.request(asked) | {"containment": "process_group"}
         made = record.Record(
             id=spec.id, directory=spec.directory, containment="process_group", asked=asked

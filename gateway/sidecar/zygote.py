@@ -138,6 +138,7 @@ def main(descriptor: int) -> None:
     requests = socket.socket(fileno=descriptor)
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.SET_DUMPABLE, 0)
+    os.umask(0o077)
     # What exists by now is never collected, so that a fork does not copy its pages.
     gc.collect()
     gc.freeze()

@@ -19,8 +19,12 @@ def works() -> bool:
     bwrap = isolation.find_bwrap()
     if bwrap is None or sys.platform != "linux":
         return False
-    argv = [*isolation.bwrap_argv(bwrap, roots=[], cwd="/"), "true"]
-    return subprocess.run(argv, capture_output=True, check=False, timeout=20).returncode == 0
+    return (
+        subprocess.run(
+            isolation.trial(bwrap), capture_output=True, check=False, timeout=20
+        ).returncode
+        == 0
+    )
 
 
 sandboxed = pytest.mark.skipif(not works(), reason="bwrap is not there, or may not work here")

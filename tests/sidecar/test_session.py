@@ -5,12 +5,18 @@ import base64
 import hashlib
 import os
 import resource
+import signal
+import socket
 import subprocess
 import time
 
 import pytest
 
+from gateway.sidecar import record, session
+from gateway.sidecar.command import Command
+from gateway.sidecar.link import connect
 from gateway.sidecar.runner import Runner
+from gateway.sidecar.sink import Bounds, Sink
 from gateway.sidecar.status import Reason, State
 from tests.sidecar.support import (
     Bench,
@@ -236,7 +242,7 @@ async def test_a_child_with_an_output_of_its_own_survives(runner: Runner, bench:
     status = await within(5, command.answered())
     assert (status.state, status.exit_code, status.survivors) == (State.EXITED, 0, 1)
     assert status.output.complete
-    assert len(running(nap)) == 1
+    assert await eventually(lambda: len(running(nap)) == 1)
     assert command in runner.commands
     command.kill()
     await within(5, command.closed())
@@ -312,6 +318,77 @@ async def test_a_second_kill_is_more_urgent(runner: Runner, bench: Bench) -> Non
     command.kill(9)
     status = await within(5, command.ended())
     assert (status.signal, status.reason) == (9, Reason.KILLED)
+
+
+async def test_a_stranger_that_holds_the_pipe_does_not_hold_the_answer(
+    runner: Runner, bench: Bench
+) -> None:
+    command = await runner.spawn(bench.spec("echo x; exec sleep 60", timeout_ms=300))
+    while not command.bytes_seen:
+        await within(5, command.changed())
+    # As a daemon does that was handed the descriptor: no process of the command.
+    held = os.open(f"/proc/{command.status.leader}/fd/1", os.O_WRONLY)
+    try:
+        status = await within(5, command.ended())
+    finally:
+        os.close(held)
+    assert (status.state, status.reason, status.survivors) == (State.EXITED, Reason.TIMEOUT, 0)
+    assert status.output.open
+    assert not status.output.complete
+    assert any("held open" in warning for warning in status.warnings)
+
+
+class Immortal:
+    """Processes that hang in the kernel: no signal ends them."""
+
+    wait_status: int | None = None
+    alone = False
+    killed = 3
+    rounds = 0
+
+    def reap(self) -> None:
+        pass
+
+    def signal(self, number: int) -> None:
+        self.rounds += number == signal.SIGKILL
+
+    def living(self) -> int:
+        return 3
+
+    def usage(self) -> tuple[float | None, int | None]:
+        return None, None
+
+
+async def test_what_cannot_be_killed_is_said_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, bench: Bench
+) -> None:
+    monkeypatch.setattr(session, "GIVE_UP", 0.2)
+    directory, spill = record.make_directory(str(bench.directory / "x"))
+    read, write = os.pipe()
+    ours, theirs = socket.socketpair()
+    command = Command(bench.spec("true"))
+    await connect(command, ours, lambda _: None)
+    made = record.Record(id="x", directory="/x", containment="subreaper", asked=0.0, exec_at=0.0)
+    family = Immortal()
+    policy = session.Policy(0.0, 0.05, 1.0, 1.0, "return", "kill", "kill")
+    loop = session.Session(
+        made,
+        Sink(spill, Bounds(spill=100, head=10, tail=10)),
+        family,
+        policy,
+        pipe=read,
+        control=theirs,
+        directory=directory,
+    )
+    await within(5, asyncio.to_thread(loop.run, None, 0.01))
+    theirs.close()
+    os.close(write)
+    os.close(directory)
+    status = await within(5, command.ended())
+    assert (status.exit_code, status.signal, status.survivors) == (None, None, 3)
+    assert not status.output.complete
+    assert any("could not be killed" in warning for warning in status.warnings)
+    assert family.rounds > 3
 
 
 # --- bounds and faults ------------------------------------------------------------------------

@@ -121,6 +121,21 @@ async def test_without_the_zygote_commands_go_on_and_new_ones_come(
     assert status.output.bytes == 288_898
 
 
+async def test_a_leader_dies_with_its_shim_also_without_a_zygote(
+    runner: Runner, bench: Bench
+) -> None:
+    nap = unique_sleep()
+    command = await runner.spawn(bench.spec(f"exec {nap}"))
+    assert await eventually(lambda: bool(running(nap)))
+    shim = shim_of(command)
+    zygote = kernel.process(shim.parent)
+    assert zygote is not None
+    kill_hard(zygote)
+    kill_hard(shim)
+    assert (await within(5, command.ended())).state is State.INTERRUPTED
+    assert await eventually(lambda: not running(nap))
+
+
 _GATEWAY = """
 import asyncio, sys
 from gateway.sidecar.runner import Runner
@@ -156,7 +171,7 @@ async def test_when_the_gateway_dies_its_commands_are_killed_or_finish(bench: Be
         str(bench.directory),
         script,
         stdout=asyncio.subprocess.PIPE,
-        env={"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]},
+        env={"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": os.environ["PATH"]},
     )
     assert process.stdout is not None
     assert await within(20, process.stdout.readline()) == b"running\n"
