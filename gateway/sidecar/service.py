@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from gateway.sidecar.runner import Runner
     from gateway.sidecar.store import Store
 
-SWEEP = 3600.0
-"""Seconds between two looks for what has expired."""
+SWEEP = 60.0
+"""Seconds between two looks for what has expired, and at the room on the disk."""
 
 STOP = 5.0
 """Seconds for commands to end in when the gateway stops: half of it by themselves."""
@@ -307,6 +307,7 @@ class Service:
     async def _keep_house(self) -> None:
         while True:
             await self.store.sweep()
+            await self._look_at_disk()
             await asyncio.sleep(SWEEP)
 
     async def _look_at_disk(self) -> None:

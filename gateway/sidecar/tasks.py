@@ -22,11 +22,13 @@ class Tasks:
 
     def start(self, work: Coroutine[object, object, None]) -> None:
         """Begin, and see to it until it ends."""
-        assert self._keep(work)  # kept: nobody has to wait for it here
+        self._keep(asyncio.create_task(work))  # noqa: TID251 - here they are kept, and awaited
 
     async def shielded(self, work: Coroutine[object, object, None]) -> None:
         """Begin and wait; it goes on where the caller is cancelled."""
-        await asyncio.shield(self._keep(work))
+        task = asyncio.create_task(work)  # noqa: TID251 - as above
+        self._keep(task)
+        await asyncio.shield(task)
 
     async def wait(self, seconds: float) -> None:
         """Wait until all have ended, at most so long."""
@@ -40,11 +42,9 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    def _keep(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)  # noqa: TID251 - the one place that keeps background tasks
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._running.add(task)
         task.add_done_callback(self._done)
-        return task
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
