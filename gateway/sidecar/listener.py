@@ -129,9 +129,12 @@ def _unix_peer(request: web.BaseRequest) -> str:
     given = None if request.transport is None else request.transport.get_extra_info("socket")
     if given is None:
         raise ConnectionResetError("the client has left")
-    # A duplicate: what an event loop hands out is not a whole socket everywhere.
-    with socket.socket(fileno=os.dup(given.fileno())) as own:
-        data = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    try:
+        # A duplicate: what an event loop hands out is not a whole socket everywhere.
+        with socket.socket(fileno=os.dup(given.fileno())) as own:
+            data = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        raise ConnectionResetError("the client has left") from None
     pid, uid, _ = _CREDENTIALS.unpack(data)
     if uid not in (os.geteuid(), 0):
         raise ExecError(403, "This socket is for the gateway's own user and for root.")

@@ -10,7 +10,6 @@ import pytest
 
 from gateway.config import ConfigError
 from gateway.observe.exec_metrics import ExecMetrics
-from gateway.sidecar import server
 from gateway.sidecar.runner import SidecarError
 from gateway.sidecar.server import Sidecar
 from tests.sidecar.conftest import MakeSite
@@ -62,7 +61,8 @@ async def test_a_sandbox_writes_within_its_roots_and_sees_no_other_process(
     key.write_text("the-key")
     nap = unique_sleep()
     site = await make_site(isolation="bwrap", allow_root=False)
-    site.service._planner = server.Planner.of(site.exec_, site.exec_.spill_dir, {}, [str(key)])
+    assert "the-key" in (await site.run(f"cat {key}")).text
+    site.sidecar.hide([str(key)])
     first = await site.run("echo secret")
     got = await site.run(
         f"echo x >in; pwd; cat {key}; cat {site.spill(first.id)}; touch {open_place}/out;"

@@ -91,6 +91,15 @@ async def test_too_much_goes_oldest_first_and_never_what_runs_or_is_read(
     assert store.spill_bytes == 1000
 
 
+async def test_only_so_many_are_kept(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.sidecar.store.KEPT", 2)
+    entries = [ended(store, clock.now + number, 0) for number in range(4)]
+    await store.sweep()
+    assert [entry.id for entry in store.entries] == [entry.id for entry in entries[2:]]
+
+
 async def test_only_so_many_are_remembered(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
