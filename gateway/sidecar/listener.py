@@ -39,7 +39,7 @@ def bind(address: Address) -> socket.socket:
             raise SidecarError(
                 f"exec.listen ({address}) is in use by another program: stop it, or choose another."
             ) from None
-        reason = os.strerror(number) if number and number > 0 else "it names no host"
+        reason = os.strerror(number) if number and number > 0 else str(error)
         raise SidecarError(
             f"Listening on exec.listen ({address}) is not possible ({reason}): choose another."
         ) from None

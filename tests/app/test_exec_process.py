@@ -44,7 +44,18 @@ class Served:
         self.address = ""
         self.exec_url = ""
         self.log: list[dict[str, Any]] = []
-        self.process: asyncio.subprocess.Process
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None, "run it first"
+        return self._process
+
+    async def close(self) -> None:
+        """End it, however it stands."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.communicate()
 
     @property
     def repo(self) -> Path:
@@ -81,7 +92,7 @@ class Served:
     async def run(self, file: Path, *, capable: bool = True) -> None:
         """Start it; ``output`` or ``listening`` follows."""
         before = [] if capable else ["-c", WITHOUT_CAPABILITIES]
-        self.process = await asyncio.create_subprocess_exec(
+        self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *before,
             *("-m", "gateway", "serve", "--config", str(file)),
@@ -133,9 +144,7 @@ class Served:
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     made = Served(tmp_path)
     yield made
-    if made.process.returncode is None:
-        made.process.kill()
-        await made.process.communicate()
+    await made.close()
 
 
 # --- refusals ------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What is kept for how long, and what the next gateway says of commands of the one before."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -207,6 +208,7 @@ async def test_a_shim_that_outlives_its_gateway_is_waited_for(
     # Breaking the connection is what the shim sees of a gateway that dies; which then says nothing.
     monkeypatch.setattr(first.service.store.folder, "save", lambda status: None)
     entry.command._link.abort()
+    fcntl.flock(first.service.store.folder._fd, fcntl.LOCK_UN)
     second = await make_site()
     now = await second.ask("GET", f"/{got.id}")
     assert now.detail["state"] == "running"
