@@ -221,6 +221,21 @@ async def test_one_of_two_that_wait_may_leave(site: Site) -> None:
     assert (got.text, got.detail["reason"]) == ("done\n", "exit")
 
 
+async def test_a_command_that_was_promised_outlives_who_leaves(site: Site) -> None:
+    """Its client was told with 202 to come back for it; the same key's second one is no reason."""
+    body = {"command": "sleep 0.6; echo done", "wait_ms": 100}
+    first = await site.ask("POST", json=body, headers={"Idempotency-Key": "k"})
+    assert first.status == 202
+    leaving = asyncio.ensure_future(
+        site.ask("POST", json=body, headers={"Idempotency-Key": "k"} | SSE)
+    )
+    [entry] = site.service.store.entries
+    assert await eventually(lambda: entry.attached == 1)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert (await site.final(first.id)).text == "done\n"
+
+
 async def test_an_output_that_shrinks_breaks_the_connection(
     make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
