@@ -226,10 +226,10 @@ class Endpoint:
                 return response
             async with reader.opened(self._service.store.folder, entry.id) as descriptor:
                 await response.prepare(request)
-                reached = await reader.send_part(descriptor, start, stop, response.write)
-            if reached < stop:
-                # What was promised is not there: a broken connection says so.
-                raise ConnectionResetError("the output is shorter than it was")
+                with replies.sending():
+                    reached = await reader.send_part(descriptor, start, stop, response.write)
+                    if reached < stop:
+                        raise EOFError("the output is shorter than it was")
         except FileNotFoundError:
             raise ExecError(410, "The output of this command is no longer there.") from None
         finally:
@@ -248,7 +248,8 @@ class Endpoint:
         entry.attached += 1
         try:
             if entry.status.output.spill.path is not None:
-                await reader.follow(entry, self._service.store.folder, start, response.write)
+                with replies.sending():
+                    await reader.follow(entry, self._service.store.folder, start, response.write)
         finally:
             entry.attached -= 1
         await response.write_eof()
@@ -270,9 +271,10 @@ class Endpoint:
     ) -> web.StreamResponse:
         response = replies.event_stream()
         await response.prepare(request)
-        await response.write(event("start", {"id": entry.id}))
-        await reader.send_events(entry, self._service.store.folder, start, response.write)
-        await response.write(event("end", await self._object(entry)))
+        with replies.sending():
+            await response.write(event("start", {"id": entry.id}))
+            await reader.send_events(entry, self._service.store.folder, start, response.write)
+            await response.write(event("end", await self._object(entry)))
         await response.write_eof()
         return response
 

@@ -19,12 +19,30 @@ if TYPE_CHECKING:
     from gateway.policy.exec_request import ExecRequest
 
 
+_END = -3
+"""Where a sandbox's argv ends but for ``--chdir DIRECTORY --``."""
+
+_SOCKETS = ("/run",)
+"""Where programs of the system listen. Who may speak with all of them is in no sandbox."""
+
+_RESOLVER = "/etc/resolv.conf"
+
+_UNSAFE = (
+    "GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH",
+    "MALLOC_TRACE", "NIS_PATH", "NLSPATH", "RESOLV_HOST_CONF", "RES_OPTIONS", "TZDIR",
+)  # fmt: skip
+"""What the C library ignores in programs with more rights than their caller, beside ``LD_*``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """What is the same for all commands; ``secret_files`` are hidden where there is a sandbox."""
+    """What is the same for all commands: ``roots`` are real paths, ``secret_files`` are hidden in
+    a sandbox.
+    """
 
     exec_: Exec
     spill_dir: str
+    roots: tuple[str, ...]
     environ: Mapping[str, str]
     user: exec_env.User
     run_as: tuple[int, int] | None
@@ -34,8 +52,10 @@ class Planner:
     def of(
         cls, exec_: Exec, spill_dir: str, environ: Mapping[str, str], secret_files: Sequence[str]
     ) -> Planner:
-        """Look its user up. Raises KeyError where there is none of that name."""
-        return cls(exec_, spill_dir, environ, user_of(exec_), run_as(exec_), tuple(secret_files))
+        """Look its user and its roots up. Raises KeyError where there is no user of that name."""
+        roots = workdir.real_roots(exec_.allowed_roots)
+        user, ids = user_of(exec_), run_as(exec_)
+        return cls(exec_, spill_dir, roots, environ, user, ids, tuple(secret_files))
 
     def environment(self, request: ExecRequest) -> exec_env.Environment:
         """The variables of a command."""
@@ -43,12 +63,15 @@ class Planner:
 
     def spec(self, id_: str, request: ExecRequest, cwd_fd: int, cwd: str) -> Spec:
         """What is to be run; ``cwd`` is the real path of what ``cwd_fd`` has open. Blocks."""
+        wrap, env = self.wrap(cwd), self.environment(request).variables
+        if wrap:
+            wrap, env = _apart(wrap, env)
         return Spec(
             id=id_,
             directory=os.path.join(self.spill_dir, id_),
             cwd=cwd,
             cwd_fd=cwd_fd,
-            env=self.environment(request).variables,
+            env=env,
             command=request.command,
             argv=request.argv,
             stdin=request.stdin or b"",
@@ -62,7 +85,7 @@ class Planner:
             tail_bytes=request.tail_bytes,
             limits=self._limits(),
             run_as=self.run_as,
-            wrap=self.wrap(cwd),
+            wrap=wrap,
         )
 
     def wrap(self, cwd: str) -> tuple[str, ...]:
@@ -73,15 +96,34 @@ class Planner:
         if bwrap is None:
             # It was there at the start. Without it nothing may run: exec fails, and says so.
             bwrap = "/usr/bin/bwrap"
-        roots = workdir.real_roots(self.exec_.allowed_roots)
-        hidden = [] if self.spill_dir in roots else [self.spill_dir]
+        roots = [root for root in self.roots if os.path.isdir(root)]
+        hidden = [path for path in (self.spill_dir, *_SOCKETS) if os.path.isdir(path)]
+        hidden = [path for path in hidden if path not in roots]
         wrap = isolation.bwrap_argv(bwrap, roots=roots, cwd=cwd, hidden=hidden)
-        return (*wrap[:-3], *_masks(self.secret_files), *wrap[-3:])
+        return (*wrap[:_END], *_resolver(), *_masks(self.secret_files), *wrap[_END:])
 
     def _limits(self) -> dict[str, int]:
         asked = self.exec_.limits
         wanted = {"cpu": asked.cpu, "as": asked.memory, "nproc": asked.processes}
         return {**LIMITS, **{name: value for name, value in wanted.items() if value is not None}}
+
+
+def _apart(wrap: tuple[str, ...], env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Set within the sandbox what would make the program that builds it run code of the command's.
+
+    The others are not set so: an argv can be read by everybody.
+    """
+    unsafe = {name for name in env if name.startswith("LD_") or name in _UNSAFE}
+    within = [word for name in sorted(unsafe) for word in ("--setenv", name, env[name])]
+    rest = {name: value for name, value in env.items() if name not in unsafe}
+    return (*wrap[:_END], *within, *wrap[_END:]), rest
+
+
+def _resolver() -> list[str]:
+    """Names of hosts are looked up with a file that often lies where sockets do."""
+    real = os.path.realpath(_RESOLVER)
+    within = any(real.startswith(f"{path}/") for path in _SOCKETS)
+    return ["--ro-bind", real, real] if within and os.path.isfile(real) else []
 
 
 def _masks(paths: Sequence[str]) -> list[str]:

@@ -3,16 +3,19 @@ it is given."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from aiohttp import web
 
+from gateway.observe import logs
 from gateway.policy.exec_request import ExecError
 from gateway.sidecar.refusal import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.policy.exec_range import Part
     from gateway.sidecar.status import Status
@@ -100,6 +103,18 @@ def wrong_method(request: web.BaseRequest, methods: Sequence[str]) -> web.Respon
     allowed = ", ".join(methods)
     error = ExecError(405, f"This page takes {allowed} only.")
     return refuse(request, error, {"Allow": allowed})
+
+
+@contextmanager
+def sending() -> Iterator[None]:
+    """A head has been sent: whatever goes wrong now can only be told by a broken connection."""
+    try:
+        yield
+    except (asyncio.CancelledError, ConnectionError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, there is no other way to tell
+        logs.logger().warning("exec_output_cut", error=f"{type(error).__name__}: {error}")
+        raise ConnectionResetError("the output cannot be sent to its end") from None
 
 
 def event_stream() -> web.StreamResponse:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from gateway.config import ConfigError, parse_address
 from gateway.policy.exec_access import Guard
-from gateway.sidecar import kernel, listener, plan, workdir
+from gateway.sidecar import kernel, listener, plan
 from gateway.sidecar.endpoint import Endpoint
 from gateway.sidecar.fallback import make_runner
 from gateway.sidecar.folder import Folder
@@ -163,8 +163,7 @@ def _open_folder(path: str) -> Folder:
 
 def _try_sandbox(planner: Planner) -> None:
     """Where a sandbox is asked for it is tried once: the program alone does not make one."""
-    roots = workdir.real_roots(planner.exec_.allowed_roots)
-    wrap = planner.wrap(roots[0] if roots else "/")
+    wrap = planner.wrap("/")
     if not wrap:
         return
     try:

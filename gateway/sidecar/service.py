@@ -224,7 +224,7 @@ class Service:
                 "The disk of exec.spill_dir has less room than exec.min_free: make room there, "
                 "or wait until outputs expire."
             )
-        folder, roots = self.store.folder, self._exec.allowed_roots
+        folder, roots = self.store.folder, self._planner.roots
         descriptor, real = await asyncio.to_thread(workdir.open_within, cwd, roots)
         try:
             spec = await asyncio.to_thread(self._planner.spec, entry.id, request, descriptor, real)

@@ -32,7 +32,7 @@ def asked_for(cwd: str | None, roots: Sequence[str]) -> str:
 
 
 def open_within(path: str, roots: Sequence[str]) -> tuple[int, str]:
-    """A descriptor of the directory and its real path. Blocks.
+    """A descriptor of the directory and its real path; ``roots`` are :func:`real_roots`. Blocks.
 
     Raises RefusedError: 403 where it lies outside the roots, 422 where it cannot be opened.
     """
@@ -45,7 +45,7 @@ def open_within(path: str, roots: Sequence[str]) -> tuple[int, str]:
     except OSError as error:
         os.close(descriptor)
         raise refusal.not_spawned("cwd", error) from None
-    if any(_lies_in(real, root) for root in real_roots(roots)):
+    if any(_lies_in(real, root) for root in roots):
         return descriptor, real
     os.close(descriptor)
     raise RefusedError(
@@ -55,9 +55,16 @@ def open_within(path: str, roots: Sequence[str]) -> tuple[int, str]:
     )
 
 
-def real_roots(roots: Sequence[str]) -> list[str]:
-    """The roots that are there, as the kernel calls them."""
-    return [real for real in map(os.path.realpath, roots) if os.path.isdir(real)]
+def real_roots(roots: Sequence[str]) -> tuple[str, ...]:
+    """The roots by their real paths, without those that lie in another.
+
+    To be asked once, before any command runs: a command could put a link in the place of a root
+    that lies in another, and would be let out by it.
+    """
+    real = dict.fromkeys(map(os.path.realpath, roots))
+    return tuple(
+        root for root in real if not any(_lies_in(root, other) for other in real if other != root)
+    )
 
 
 def _lies_in(path: str, root: str) -> bool:

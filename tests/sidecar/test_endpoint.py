@@ -331,6 +331,17 @@ async def test_a_link_out_of_the_roots_is_refused(site: Site) -> None:
     assert inside.text == f"{site.repo}/real\n"
 
 
+async def test_a_link_in_the_place_of_an_inner_root_lets_nobody_out(make_site: MakeSite) -> None:
+    site = await make_site()
+    inner = site.repo / "inner"
+    inner.mkdir()
+    await site.close()
+    site = await make_site(allowed_roots=(str(site.repo), str(inner)))
+    await site.run(f"rmdir {inner}; ln -s / {inner}")
+    for cwd in ("", "/etc"):
+        assert (await site.run("pwd", cwd=f"{inner}{cwd}")).status == 403
+
+
 @pytest.mark.parametrize("case", ["exec", "cwd"])
 async def test_what_cannot_be_started_is_422_with_the_errno(case: str, site: Site) -> None:
     if case == "exec":

@@ -57,6 +57,17 @@ def test_a_request_becomes_a_spec(exec_: Exec) -> None:
     assert (spec.env["LANG"], "X" in spec.env) == ("de", False)
 
 
+def test_what_a_loader_reads_is_set_within_the_sandbox_only(exec_: Exec) -> None:
+    given = {"LD_PRELOAD": "/repo/x.so", "GCONV_PATH": "/repo", "MY_SECRET": "hidden"}
+    request = ExecRequest(command="ls", env=given)
+    spec = planner(changed(exec_, isolation="bwrap")).spec("x", request, 99, "/")
+    assert set(given) & set(spec.env) == {"MY_SECRET"}
+    assert "--setenv LD_PRELOAD /repo/x.so" in " ".join(spec.wrap)
+    assert "hidden" not in " ".join(spec.full_argv())
+    bare = planner(exec_).spec("x", request, 99, "/")
+    assert given.items() <= bare.env.items()
+
+
 def test_another_user_has_its_own_home(exec_: Exec) -> None:
     import pwd
 
@@ -73,6 +84,7 @@ def test_a_sandbox_shows_neither_outputs_nor_the_files_with_keys(
     key = tmp_path / "key"
     key.write_text("secret")
     exec_ = changed(exec_, isolation="bwrap")
+    Path(exec_.spill_dir).mkdir()
     repo = exec_.allowed_roots[0]
     wrap = " ".join(planner(exec_, str(key), str(tmp_path / "none")).wrap(repo))
     assert f"--bind {repo} {repo}" in wrap

@@ -236,6 +236,20 @@ async def test_a_command_that_was_promised_outlives_who_leaves(site: Site) -> No
     assert (await site.final(first.id)).text == "done\n"
 
 
+async def test_an_output_that_goes_away_never_ends_a_stream(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = await site.run("seq 1 300000")
+    site.spill(got.id).unlink()
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await site.ask("GET", f"/{got.id}/events")
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await site.ask("GET", f"/{got.id}/output?follow=1")
+    assert (await site.output(got.id)).status == 410
+    told = await site.ask("GET", f"/{got.id}")
+    assert (told.status, told.json["complete"]) == (200, False)
+
+
 async def test_an_output_that_shrinks_breaks_the_connection(
     make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

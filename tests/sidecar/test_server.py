@@ -76,6 +76,11 @@ async def test_a_sandbox_writes_within_its_roots_and_sees_no_other_process(
     assert not exists(f"{open_place}/out")
     assert int(got.text.split()[-1]) < 10
     assert not running(nap)
+    loaded = await site.run("echo $LD_PRELOAD", env={"LD_PRELOAD": "/no/such.so"})
+    assert loaded.text.splitlines()[-1] == "/no/such.so"
+    # Every program that loads it complains; bwrap, which is outside, is none of them.
+    assert loaded.text.count("cannot be preloaded") == 1
+    assert (await site.run("ls /run; touch /run/x && ls /run")).text == "x\n"
     missing = await site.run("no-such-program")
     assert missing.json["exit_code"] == 127
 

@@ -35,7 +35,9 @@ def test_a_directory_within_is_opened_by_its_real_name(root: Path) -> None:
 
 def test_a_root_may_be_a_link_itself(root: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(root)
-    descriptor, real = open_within(str(tmp_path / "alias" / "deep"), [str(tmp_path / "alias")])
+    descriptor, real = open_within(
+        str(tmp_path / "alias" / "deep"), real_roots([str(tmp_path / "alias")])
+    )
     os.close(descriptor)
     assert real == str(root / "deep")
 
@@ -74,8 +76,11 @@ def test_a_directory_that_was_swapped_after_the_check_is_not_the_one_that_is_use
     os.close(descriptor)
 
 
-def test_roots_that_are_not_there_allow_nothing(root: Path) -> None:
-    assert real_roots([str(root), str(root / "none")]) == [str(root)]
+def test_roots_are_real_and_none_lies_in_another(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(root)
+    given = [tmp_path / "alias", root / "deep", root, tmp_path / "rooted", tmp_path / "none"]
+    expected = (str(root), str(tmp_path / "rooted"), str(tmp_path / "none"))
+    assert real_roots(list(map(str, given))) == expected
     with pytest.raises(RefusedError):
         open_within(str(root), [str(root / "none")])
 
