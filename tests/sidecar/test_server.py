@@ -10,11 +10,13 @@ import pytest
 
 from gateway.config import ConfigError
 from gateway.observe.exec_metrics import ExecMetrics
+from gateway.sidecar.fallback import ThreadRunner
 from gateway.sidecar.runner import SidecarError
 from gateway.sidecar.server import Sidecar
 from tests.sidecar.conftest import MakeSite
-from tests.sidecar.site import changed, settings
-from tests.sidecar.support import exists, running, succeeds, unique_sleep
+from tests.sidecar.site import changed, events, settings
+from tests.sidecar.support import eventually, exists, running, succeeds, unique_sleep
+from tests.sidecar.test_endpoint import check_invariants
 
 ROOT = os.geteuid() == 0
 BWRAP = shutil.which("bwrap") is not None and succeeds(
@@ -75,7 +77,7 @@ async def test_a_sandbox_writes_within_its_roots_and_sees_no_other_process(
     assert "secret" not in got.text
     assert not exists(f"{open_place}/out")
     assert int(got.text.split()[-1]) < 10
-    assert not running(nap)
+    assert await eventually(lambda: not running(nap))
     loaded = await site.run("echo $LD_PRELOAD", env={"LD_PRELOAD": "/no/such.so"})
     assert loaded.text.splitlines()[-1] == "/no/such.so"
     # Every program that loads it complains; bwrap, which is outside, is none of them.
@@ -96,6 +98,25 @@ async def test_a_sandbox_that_cannot_be_made_is_a_refusal(
     exec_ = changed(settings(tmp_path), isolation="bwrap")
     with pytest.raises(ConfigError, match="no namespaces"):
         await Sidecar(exec_, ExecMetrics(), {}).start()
+
+
+async def test_where_there_is_no_linux_the_contract_is_the_same(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.sidecar.server.make_runner", ThreadRunner)
+    site = await make_site()
+    got = await site.run("seq 1 50000")
+    assert (got.json["complete"], got.json["spill"]["bytes"]) == (True, 288_894)
+    assert got.detail["containment"] == "process_group"
+    check_invariants(got, site)
+    nap = unique_sleep()
+    late = await site.run(f"echo x; {nap} & {nap}", timeout_ms=300)
+    assert (late.json["timed_out"], late.json["exit_code"]) == (True, None)
+    assert not running(nap)
+    failed = await site.ask("POST", json={"argv": ["/no/such/program"]})
+    assert (failed.status, failed.json["spawn_error"]["errno"]) == (422, 2)
+    stream = await site.run("echo a; echo b", headers={"Accept": "text/event-stream"})
+    assert [event.name for event in events(stream.body)][-1] == "end"
 
 
 @pytest.mark.parametrize("which", ["folder", "listen"])
