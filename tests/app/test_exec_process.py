@@ -320,6 +320,27 @@ async def test_sigterm_ends_commands_while_streams_may_finish(served: Served) ->
     assert not running(nap)
 
 
+async def test_a_second_signal_does_not_wait_for_what_ignores_the_first(served: Served) -> None:
+    await served.start()
+    nap = unique_sleep()
+    asked = asyncio.ensure_future(
+        served.command(f"trap '' TERM; echo on; {nap}; {nap}", kill_grace_ms=60_000)
+    )
+    assert await eventually(lambda: bool(running(nap)))
+    served.process.send_signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    assert served.process.returncode is None, "it has its grace"
+    began = asyncio.get_running_loop().time()
+    served.process.send_signal(signal.SIGTERM)
+    got = await asked
+    assert (got["detail"]["reason"], got["signal"]) == ("server_shutdown", 9)
+    code, err = await served.output()
+    assert asyncio.get_running_loop().time() - began < 2.2
+    assert code == 0
+    assert "Traceback" not in err
+    assert not running(nap)
+
+
 async def test_the_metrics_and_a_reload_know_the_sidecar(served: Served) -> None:
     await served.start()
     await served.command("exit 3")

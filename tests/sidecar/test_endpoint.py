@@ -315,6 +315,12 @@ async def test_what_is_refused_says_why_in_one_sentence(
     assert "\n" not in got.json["error"]["message"]
 
 
+@pytest.mark.parametrize("wait", ["x", "-1", "1.5", "3600001", "9" * 30, ""])
+async def test_how_long_to_wait_must_be_a_number_within_bounds(wait: str, site: Site) -> None:
+    got = await site.run("true")
+    assert (await site.ask("GET", f"/{got.id}?wait_ms={wait}")).status == 400
+
+
 async def test_a_wrong_token_is_refused_without_a_word_of_it(site: Site) -> None:
     got = await site.ask("GET", owner=None, headers={"Authorization": f"Bearer {token()[:-1]}"})
     assert (got.status, got.headers["WWW-Authenticate"]) == (401, "Bearer")
