@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.policy.preview import Bounds, Kept, compose, preview
+from gateway.policy.preview import Bounds, Kept, Preview, compose, preview
 from gateway.policy.preview_notice import Facts
 from gateway.policy.preview_render import Look
 from gateway.sidecar.status import Output, Reason, State, Status
@@ -110,8 +110,7 @@ def summary(status: Status) -> dict[str, Any]:
 
 
 def _detail(view: View, kept: Kept) -> dict[str, Any]:
-    status, output, shown = view.status, view.status.output, preview(kept)
-    failure = status.spawn_error
+    status, failure = view.status, view.status.spawn_error
     return {
         "state": status.state.value,
         "exit_code": status.exit_code,
@@ -120,29 +119,7 @@ def _detail(view: View, kept: Kept) -> dict[str, Any]:
         "core_dumped": status.core_dumped,
         "reason": _reason(status),
         "timed_out": status.timed_out,
-        "output": {
-            "complete": output.complete,
-            "open": output.open,
-            "bytes": output.bytes,
-            "lines": output.lines,
-            "encoding": shown.encoding,
-            "invalid_utf8": shown.invalid_utf8,
-            "head": shown.head,
-            "tail": shown.tail,
-            "head_bytes": shown.head_bytes,
-            "tail_bytes": shown.tail_bytes,
-            "omitted_bytes": shown.omitted_bytes,
-            "omitted_lines": shown.omitted_lines,
-            "truncated_preview": shown.truncated_preview,
-            "spill": {
-                "path": view.path,
-                "url": view.url,
-                "bytes": output.spill.bytes,
-                "sha256": output.spill.sha256,
-                "error": output.spill.error,
-                "expires_at": _moment(view.expires_at),
-            },
-        },
+        "output": _output(view, preview(kept)),
         "survivors": status.survivors,
         "killed": status.killed,
         "containment": status.containment,
@@ -154,6 +131,33 @@ def _detail(view: View, kept: Kept) -> dict[str, Any]:
         "max_rss_kb": status.max_rss_kb,
         "spawn_error": None if failure is None else msgspec.to_builtins(failure),
         "warnings": [*view.warnings, *status.warnings],
+    }
+
+
+def _output(view: View, shown: Preview) -> dict[str, Any]:
+    output = view.status.output
+    return {
+        "complete": output.complete,
+        "open": output.open,
+        "bytes": output.bytes,
+        "lines": output.lines,
+        "encoding": shown.encoding,
+        "invalid_utf8": shown.invalid_utf8,
+        "head": shown.head,
+        "tail": shown.tail,
+        "head_bytes": shown.head_bytes,
+        "tail_bytes": shown.tail_bytes,
+        "omitted_bytes": shown.omitted_bytes,
+        "omitted_lines": shown.omitted_lines,
+        "truncated_preview": shown.truncated_preview,
+        "spill": {
+            "path": view.path,
+            "url": view.url,
+            "bytes": output.spill.bytes,
+            "sha256": output.spill.sha256,
+            "error": output.spill.error,
+            "expires_at": _moment(view.expires_at),
+        },
     }
 
 
