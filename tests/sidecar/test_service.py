@@ -158,7 +158,7 @@ async def test_a_command_whose_shim_dies_is_told_as_interrupted(site: Site) -> N
     asked = asyncio.ensure_future(site.run(f"seq 1 50000; {nap}"))
     assert await eventually(lambda: bool(running(nap)))
     [entry] = site.service.store.entries
-    assert await eventually(lambda: entry.command.bytes_spilled == 288_894)
+    assert await eventually(lambda: entry.size == 288_894)
     os.kill(entry.command.status.shim.pid, signal.SIGKILL)
     got = await asked
     assert got.status == 200
