@@ -12,7 +12,7 @@ import signal
 import stat
 import sys
 
-from gateway.cli.exec_client import Endpoint, CallError, Interrupted
+from gateway.cli.exec_wire import CallError, Endpoint, Interrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Asks the endpoint for shell commands to run one, and hears of it; runs nothing itself.
+"""One command at the endpoint, from its request to its answer; runs nothing itself.
 
 Standard library alone and few modules of it: `gateway sh` pays for this start with every command.
 """
@@ -8,22 +8,23 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import time
 from binascii import a2b_base64
-from contextlib import suppress
+
+from gateway.cli import exec_wire
+from gateway.cli.exec_wire import ANSWER_SECONDS, FAILED, CallError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-CONNECT_SECONDS = 10.0
-ANSWER_SECONDS = 900.0
-"""A request may stand in a queue before its command starts."""
+    from gateway.cli.exec_wire import Connection, Endpoint
 
 SILENCE_SECONDS = 60.0
 """A stream of events carries a comment every 15 s; one that is silent for so long is broken."""
+
+KILL_SECONDS = 5.0
 
 BUSY_SECONDS = 60.0
 """How long an endpoint that is busy (429) is asked again, all in all."""
@@ -31,104 +32,6 @@ BUSY_SECONDS = 60.0
 RECONNECTS = 8
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 3.0
-_READ = 1 << 16
-
-FAILED = 125
-"""The exit code of failures that are not the command's own."""
-
-
-class CallError(Exception):
-    """Why there is no answer, as one sentence. ``unreached``: nothing was there to be asked."""
-
-    def __init__(self, sentence: str, *, code: int = FAILED, unreached: bool = False) -> None:
-        self.sentence = sentence
-        self.code = code
-        self.unreached = unreached
-        super().__init__(sentence)
-
-
-class Interrupted(Exception):  # noqa: N818 - nobody's error
-    """A signal that asks to end the command came."""
-
-    def __init__(self, signal: int) -> None:
-        self.signal = signal
-        super().__init__(signal)
-
-
-class _Connection(http.client.HTTPConnection):
-    """One socket, which stays at hand when ``http.client`` lets go of it."""
-
-    def __init__(self, stream: socket.socket, host: str, port: int | None = None) -> None:
-        super().__init__(host, port)
-        self.auto_open = 0
-        self.sock = stream
-        self.stream = stream
-
-    def leave(self) -> None:
-        """Close it even if a response still reads from it."""
-        with suppress(OSError):
-            self.stream.shutdown(socket.SHUT_RDWR)
-        self.close()
-
-
-class Endpoint:
-    """Where commands are run: ``host:port`` or ``unix:/path``, and the token for it."""
-
-    def __init__(self, address: str, token: str) -> None:
-        self.address = address
-        self._token = token
-        self._path = address.removeprefix("unix:") if address.startswith("unix:") else ""
-        if not self._path:
-            host, colon, port = address.removeprefix("http://").rstrip("/").rpartition(":")
-            self._host = host.removeprefix("[").removesuffix("]")
-            if not colon or not self._host or not (port.isascii() and port.isdigit()):
-                raise CallError(
-                    f"The endpoint {address!r} is no address: it must be one such as "
-                    '"unix:/run/gateway/exec.sock" or "127.0.0.1:8486".'
-                )
-            self._port = int(port)
-
-    def connect(self) -> _Connection:
-        """A connection that is there. Raises :class:`CallError`."""
-        try:
-            if self._path:
-                stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                stream.settimeout(CONNECT_SECONDS)
-                stream.connect(self._path)
-                return _Connection(stream, "localhost")
-            stream = socket.create_connection((self._host, self._port), CONNECT_SECONDS)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _Connection(stream, self._host, self._port)
-        except (OSError, OverflowError) as error:
-            raise CallError(self._unreached(error), unreached=True) from None
-
-    def _unreached(self, error: Exception) -> str:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-            return (
-                f"Nothing listens on {self.address} ({reason}): start `gateway serve` with "
-                "[exec] enabled, or say with --endpoint or GATEWAY_EXEC_ENDPOINT where it is."
-            )
-        if isinstance(error, PermissionError):
-            return f"The socket {self.address} may not be used by this user ({reason})."
-        return f"The endpoint {self.address} cannot be reached: {reason}."
-
-    def ask(
-        self,
-        connection: _Connection,
-        method: str,
-        path: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        seconds: float = ANSWER_SECONDS,
-    ) -> http.client.HTTPResponse:
-        """One request on ``connection``. Raises ``OSError`` and ``http.client.HTTPException``."""
-        connection.stream.settimeout(seconds)
-        named = {"Authorization": f"Bearer {self._token}", **headers}
-        if body is not None:
-            named["Content-Type"] = "application/json"
-        connection.request(method, path, body, named)
-        return connection.getresponse()
 
 
 class Run:
@@ -138,7 +41,7 @@ class Run:
         self,
         endpoint: Endpoint,
         request: Mapping[str, Any],
-        connection: _Connection | None = None,
+        connection: Connection | None = None,
     ) -> None:
         self.id: str | None = None
         self.received = 0
@@ -155,7 +58,8 @@ class Run:
                 "endpoint cannot be sent."
             ) from None
         self._key = os.urandom(16).hex()
-        self._sent = False
+        self.asked = False
+        """Whether it may run."""
         self._connection = connection
 
     def events(self) -> Iterator[bytes]:
@@ -178,7 +82,7 @@ class Run:
                 pass
             except CallError as failure:
                 # What was running was there: it may come back.
-                if not failure.unreached or not self._sent:
+                if not failure.unreached or not self.asked:
                     raise
             if self.answer is None:
                 self._disconnect()
@@ -205,25 +109,28 @@ class Run:
         raise CallError(f"{self._endpoint.address} did not answer.")
 
     def kill(self) -> bool:
-        """End the command; whether the endpoint has said yes."""
+        """End the command; whether its end can be waited for."""
         try:
             if self.id is None:
-                if not self._sent:
+                if not self.asked:
                     return False
                 # It may run under a name that has not been heard of: the same request is not run
                 # twice, and tells it.
                 old, self._connection = self._connection, None
-                response = self._begin()
-                if response is not None:
-                    next(self._read(response), None)
-                if old is not None:
-                    old.leave()
+                try:
+                    response = self._begin(seconds=KILL_SECONDS)
+                    if response is not None:
+                        next(self._read(response), None)
+                finally:
+                    if old is not None:
+                        old.leave()
                 if self.id is None:
                     return False
             connection = self._endpoint.connect()
             try:
                 path = f"/v1/exec/{self.id}/kill"
-                return self._endpoint.ask(connection, "POST", path, {}, b"{}", 5.0).status < 300
+                ask = self._endpoint.ask
+                return ask(connection, "POST", path, {}, b"{}", KILL_SECONDS).status < 300
             finally:
                 connection.leave()
         except (OSError, http.client.HTTPException, CallError):
@@ -238,7 +145,9 @@ class Run:
             self._connection.leave()
             self._connection = None
 
-    def _begin(self, *, stream: bool = True) -> http.client.HTTPResponse | None:
+    def _begin(
+        self, *, stream: bool = True, seconds: float = ANSWER_SECONDS
+    ) -> http.client.HTTPResponse | None:
         """Ask for the command; None where the answer has come at once."""
         asked_until = time.monotonic() + BUSY_SECONDS
         while True:
@@ -246,15 +155,19 @@ class Run:
                 self._connection = self._endpoint.connect()
             headers = {"Idempotency-Key": self._key}
             headers["Accept"] = "text/event-stream" if stream else "application/json"
-            self._sent = True
-            response = self._endpoint.ask(self._connection, "POST", "/v1/exec", headers, self._body)
+            self.asked = True
+            response = self._endpoint.ask(
+                self._connection, "POST", "/v1/exec", headers, self._body, seconds
+            )
             if response.status < 300:
                 if (response.getheader("Content-Type") or "").startswith("text/event-stream"):
                     return response
-                self.answer = _object(response.read())
+                self.answer = exec_wire.as_object(response.read())
+                if not self.answer.get("id"):
+                    raise exec_wire.stranger()
                 return None
-            self._sent = False
-            failure = _refusal(response.status, response.read(), self._endpoint.address)
+            self.asked = False
+            failure = exec_wire.refusal(response.status, response.read(), self._endpoint.address)
             self._disconnect()
             if response.status != 429:
                 raise failure
@@ -279,7 +192,7 @@ class Run:
         if response.status >= 500:
             return None
         if response.status != 200:
-            refusal = _refusal(response.status, response.read(), self._endpoint.address)
+            refusal = exec_wire.refusal(response.status, response.read(), self._endpoint.address)
             raise CallError(
                 f"The connection broke, and how the command ended is not known: {refusal.sentence}"
             )
@@ -288,16 +201,16 @@ class Run:
     def _read(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
         if self._connection is not None:
             self._connection.stream.settimeout(SILENCE_SECONDS)
-        for name, data in _sse(response):
+        for name, data in exec_wire.events_of(response):
             if name == "start":
-                self.id = _object(data).get("id") or self.id
+                self.id = exec_wire.as_object(data).get("id") or self.id
             elif name == "output":
-                piece = self._piece(_object(data))
+                piece = self._piece(exec_wire.as_object(data))
                 if piece:
                     self.received += len(piece)
                     yield piece
             elif name == "end":
-                self.answer = _object(data)
+                self.answer = exec_wire.as_object(data)
                 self.id = self.answer.get("id") or self.id
                 return
 
@@ -309,66 +222,6 @@ class Run:
             self.lost = True
             self.received = offset
         return data[self.received - offset :]
-
-
-def _sse(response: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
-    """Name and data of each whole event; ends where the stream does."""
-    pending = b""
-    name, data = "", b""
-    while chunk := response.read1(_READ):
-        *lines, pending = (pending + chunk).split(b"\n")
-        for line in map(_bare, lines):
-            if line.startswith(b"data:"):
-                data += line[5:].removeprefix(b" ")
-            elif line.startswith(b"event:"):
-                name = line[6:].strip().decode("ascii", "replace")
-            elif not line:
-                if data:
-                    yield name, data
-                name, data = "", b""
-
-
-def _bare(line: bytes) -> bytes:
-    return line.removesuffix(b"\r")
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(data)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise CallError("What answers there is not the endpoint for shell commands.")
-    return value
-
-
-def _refusal(status: int, body: bytes, address: str) -> CallError:
-    """Why a command was not started."""
-    said, document = "", {}
-    try:
-        document = json.loads(body)
-        error = document.get("error", document)
-        said = str(error.get("message") or "") if isinstance(error, dict) else str(error)
-    except (ValueError, AttributeError):
-        document = {}
-    if status == 401:
-        return CallError(f"{address} refused the token. {said}".strip())
-    if status == 429:
-        return CallError(f"{address} is busy, and stayed so. {said}".strip())
-    if status == 422:
-        spawn = document.get("spawn_error") or (document.get("detail") or {}).get("spawn_error")
-        number = spawn.get("errno") if isinstance(spawn, dict) else None
-        stage = spawn.get("stage", "exec") if isinstance(spawn, dict) else "exec"
-        why = str(spawn.get("message", "")) if isinstance(spawn, dict) else ""
-        known = {2: 127, 13: 126, 8: 126} if stage == "exec" else {}
-        said = said or why
-        return CallError(
-            f"The command could not be started: {said.rstrip('.')}.".replace(": .", "."),
-            code=known.get(number or 0, FAILED),
-        )
-    if said:
-        return CallError(f"{address} refused: {said}")
-    return CallError(f"{address} answered {status}: is it the endpoint for shell commands?")
 
 
 def _seconds(retry_after: str | None) -> float:

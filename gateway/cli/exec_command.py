@@ -12,7 +12,8 @@ from binascii import b2a_base64
 from typing import TYPE_CHECKING, Any
 
 from gateway.cli import exec_caller
-from gateway.cli.exec_client import CallError, Interrupted, Run, exit_code
+from gateway.cli.exec_client import Run, exit_code
+from gateway.cli.exec_wire import CallError, Interrupted
 from gateway.cli.sh import timeout_ms
 
 if TYPE_CHECKING:
@@ -139,7 +140,8 @@ def _follow(run: Run, *, as_json: bool) -> int:
             except Interrupted as stop:
                 signal = stop.signal
                 if not run.kill():
-                    exec_caller.tell("exec", "The command could not be ended, and may run on.")
+                    if run.asked:
+                        exec_caller.tell("exec", "The command could not be ended, and may run on.")
                     return 128 + signal
                 _pass_on(run, as_json)
     except BrokenPipeError:

@@ -10,7 +10,8 @@ import sys
 from binascii import b2a_base64
 
 from gateway.cli import exec_caller
-from gateway.cli.exec_client import FAILED, CallError, Interrupted, Run, exit_code
+from gateway.cli.exec_client import Run, exit_code
+from gateway.cli.exec_wire import FAILED, CallError, Interrupted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -220,7 +221,9 @@ def follow(run: Run) -> int:
             _collect(run, kept)
         except Interrupted as stop:
             signal = stop.signal
-            run.kill()
+            if not run.kill():
+                # It has not begun; if it has, it ends with this connection.
+                return 128 + signal
             _collect(run, kept)
     except CallError as failure:
         _print(bytes(kept))
