@@ -18,12 +18,15 @@ from prometheus_client.registry import CollectorRegistry
 from gateway import __version__, protocols
 from gateway.app.pages import Pages
 from gateway.config import Address, Config, parse_address
+from gateway.config.credentials import FILE
 from gateway.observe import logs
+from gateway.observe.exec_metrics import EXEC_FAMILIES, ExecMetrics
 from gateway.observe.export import SnapshotCollector
 from gateway.observe.live import Live
 from gateway.observe.metrics import Metrics
 from gateway.relay.handler import Relay
 from gateway.relay.server import RelayServer
+from gateway.sidecar.server import Sidecar, SidecarError
 from gateway.sim.server import SimServer, start
 
 SIM_PACE = 0.02
@@ -67,6 +70,7 @@ class Gateway:
         self.sim_url = ""
         self._sim: SimServer | None = None
         self._relay: Relay | None = None
+        self.sidecar = self._make_sidecar(config) if config.exec.enabled else None
         self._runner: web.ServerRunner | None = None
         self._listening = False
 
@@ -85,8 +89,12 @@ class Gateway:
         return generate_latest(self.registry).decode()
 
     async def start(self) -> None:
-        """Listen. Raises StartError, with everything undone, where that cannot be."""
+        """Listen. Raises StartError, or ConfigError for what the sidecar cannot have here; with
+        everything undone.
+        """
         try:
+            # The first, so that what runs commands is there before anything else is.
+            await self._start_sidecar()
             config = await self._with_sim()
             self._relay = Relay(config, self.metrics, pages=self._answer_page)
             server = RelayServer(self._relay.handle, max_header=config.server.max_header)
@@ -111,15 +119,25 @@ class Gateway:
         changed = [f"server.{key}" for key in fixed if getattr(old, key) != getattr(new, key)]
         self.metrics.configure(config.providers)
         relay.configure(self._pointed_at_sim(config))
+        if config.exec != self._config.exec:
+            changed.append("exec")
         self._config = config
         return changed
 
     async def drain(self) -> None:
-        """Refuse new requests, let the running ones finish, and tell the rest the truth."""
+        """Refuse new requests, let the running ones finish, and tell the rest the truth.
+
+        Commands are ended meanwhile, and their clients told so.
+        """
         relay = self._relay
         if relay is None:
             return
         relay.draining = True
+        await asyncio.gather(
+            self._drain_requests(), *([self.sidecar.drain()] if self.sidecar else [])
+        )
+
+    async def _drain_requests(self) -> None:
         logs.logger().info(
             "draining",
             open_requests=len(self._live),
@@ -138,6 +156,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Close everything; what is still open is broken off."""
+        if self.sidecar is not None:
+            await self.sidecar.stop()
         if self._runner is not None:
             await self._runner.cleanup()
         if self._relay is not None:
@@ -155,6 +175,22 @@ class Gateway:
                 return False
             await asyncio.sleep(_LOOK)
         return True
+
+    def _make_sidecar(self, config: Config) -> Sidecar:
+        metrics = ExecMetrics()
+        self.registry.register(SnapshotCollector(metrics.snapshot, EXEC_FAMILIES))
+        secrets = [provider.api_key for provider in config.providers.values()]
+        references = [secret.reference for secret in (*secrets, *config.exec.tokens) if secret]
+        files = [each.removeprefix(FILE) for each in references if each.startswith(FILE)]
+        return Sidecar(config.exec, metrics, secret_files=files)
+
+    async def _start_sidecar(self) -> None:
+        if self.sidecar is None:
+            return
+        try:
+            await self.sidecar.start()
+        except SidecarError as error:
+            raise StartError(str(error)) from None
 
     async def _answer_page(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         answer = self._pages.answer(request.method, path)

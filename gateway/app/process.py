@@ -15,6 +15,7 @@ from gateway.app.rehearsal import as_the_operator_sees_it
 from gateway.app.rehearsal import rehearse as show
 from gateway.config import Config, ConfigError, load
 from gateway.observe import logs
+from gateway.sidecar.server import harden
 from gateway.sim.server import start
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ listen = "127.0.0.1:0"
 def serve(config: Config, again: Callable[[], Config]) -> int:
     """Run the gateway until it is told to stop; the exit code.
 
-    ``again`` reads the configuration anew, for SIGHUP; it raises ConfigError.
+    ``again`` reads the configuration anew, for SIGHUP; it raises ConfigError, as this does for what
+    the sidecar cannot have here.
     """
     logs.configure(config.log.level, config.log.format)
+    if config.exec.enabled:
+        harden()
     return _run(lambda: _serve(config, again))
 
 
@@ -89,6 +93,8 @@ async def _serve(config: Config, again: Callable[[], Config]) -> int:
     try:
         log = logs.logger()
         log.info("listening", address=str(gateway.address), version=__version__)
+        if gateway.sidecar is not None:
+            log.info("exec_listening", address=str(gateway.sidecar.address))
         if config.log.format != "json" and sys.stderr.isatty() and gateway.url:
             sys.stderr.write(_welcome(gateway.url))
         await told.to_stop()

@@ -118,10 +118,6 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     def read() -> Config:
         config = _configuration(arguments.config)
-        if config.exec.enabled:
-            raise ConfigError(
-                ["exec.enabled must be false: `gateway serve` cannot run shell commands yet."]
-            )
         return config if arguments.listen is None else with_listen(config, arguments.listen)
 
     config = read()

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 _BOUNDS = (*(str(float(bound)) for bound in BUCKETS), "+Inf")
 
 
-def families(snapshot: Snapshot) -> Iterator[Metric]:
+def families(snapshot: Snapshot, which: tuple[Family, ...] = FAMILIES) -> Iterator[Metric]:
     """Every family, also one without a single number yet: a dashboard then sees that it exists."""
-    for family in FAMILIES:
+    for family in which:
         if family.kind is Kind.HISTOGRAM:
             yield _histograms(family, snapshot)
         else:
@@ -50,9 +50,12 @@ def _histograms(family: Family, snapshot: Snapshot) -> Metric:
 class SnapshotCollector(Collector):
     """Takes a snapshot for each scrape."""
 
-    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, snapshot: Callable[[], Snapshot], which: tuple[Family, ...] = FAMILIES
+    ) -> None:
         self._snapshot = snapshot
+        self._which = which
 
     def collect(self) -> Iterator[Metric]:
         """The families of a fresh snapshot."""
-        return families(self._snapshot())
+        return families(self._snapshot(), self._which)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +25,8 @@ class Command:
     """What is known of one command, kept up to date by its shim."""
 
     def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+        self.spec = replace(spec, stdin=b"") if spec.stdin else spec
+        """What was asked for; its input, which can be large, is not kept."""
         self.spill_path = os.path.join(spec.directory, SPILL)
         self.status = Status(id=spec.id, containment=spec.containment)
         self.head = b""
@@ -40,16 +42,18 @@ class Command:
         self._waiters: set[asyncio.Future[None]] = set()
         self._link: asyncio.WriteTransport | None = None
 
-    async def changed(self) -> None:
-        """Wait for the next news; at once where there can be none."""
-        if self._closed:
-            return
+    def changed(self) -> asyncio.Future[None]:
+        """Wait for the next news from now on; done already where there can be none.
+
+        Not a coroutine: one that starts only later would miss what comes in between.
+        """
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(news)
-        try:
-            await news
-        finally:
-            self._waiters.discard(news)
+        if self._closed:
+            news.set_result(None)
+        else:
+            self._waiters.add(news)
+            news.add_done_callback(self._waiters.discard)
+        return news
 
     async def answered(self) -> Status:
         """Wait until there is an answer: the end, or a leader that left its output open."""

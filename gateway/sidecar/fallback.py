@@ -91,6 +91,7 @@ class ProcessGroup:
         self.wait_status: int | None = None
         self.alone = False
         self.killed = 0
+        self._swept = False
 
     def reap(self) -> None:
         """Collect the leader; the others belong to somebody else."""
@@ -100,13 +101,15 @@ class ProcessGroup:
                 return
             self.wait_status = status
             self._leader.returncode = os.waitstatus_to_exitcode(status)
-        # As long as the group has a member its number is not given again.
-        self.alone = self.alone or not self._send(0)
+        # As long as the group has a member its number is not given again. None survives SIGKILL;
+        # zombies stay members until somebody collects them.
+        self.alone = self.alone or self._swept or not self._send(0)
 
     def signal(self, number: int) -> None:
         """Send a signal to the group; it is counted as one process."""
         if not self.alone and self._send(number) and number != signal.SIGCONT:
             self.killed = 1
+            self._swept = number == signal.SIGKILL
 
     def living(self) -> int:
         """1 stands for any number."""
@@ -129,7 +132,11 @@ class ProcessGroup:
 
 def _main(spec: Spec, control: socket.socket, asked: float) -> None:
     with control:
-        control.sendall(b'{"event":"accepted"}\n')
+        try:
+            control.sendall(b'{"event":"accepted"}\n')
+        except OSError:
+            # Who asked for it has gone before it was begun.
+            return
         request = spec.request(asked) | {"containment": "process_group"}
         made = record.Record(
             id=spec.id, directory=spec.directory, containment="process_group", asked=asked

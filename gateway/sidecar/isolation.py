@@ -22,7 +22,7 @@ def missing(
     """Why a level cannot be had here, in one sentence; None where it can.
 
     ``platform`` is ``sys.platform``, ``bwrap`` the path of the program or None: see
-    :func:`find_bwrap`.
+    :func:`find_bwrap`. Whether the system lets bwrap work, :func:`trial` tells.
     """
     if level == "none":
         return None
@@ -45,6 +45,13 @@ def missing(
 def find_bwrap() -> str | None:
     """The path of bubblewrap, None where it is not installed."""
     return shutil.which("bwrap")
+
+
+def trial(bwrap: str) -> tuple[str, ...]:
+    """An argv that ends with 0 where sandboxes can be made. To be run once, before the first:
+    a sandbox that cannot be made looks like a command that fails.
+    """
+    return (*bwrap_argv(bwrap, roots=(), cwd="/"), "/bin/sh", "-c", ":")
 
 
 def bwrap_argv(

@@ -18,6 +18,9 @@ from typing import Any
 from gateway.sidecar import kernel
 from gateway.sidecar.record import SpawnFailed
 
+SECONDS = 30.0
+"""For all between fork and exec: a dead network file system can hold a chdir for ever."""
+
 
 @dataclass(frozen=True, slots=True)
 class Files:
@@ -28,11 +31,10 @@ class Files:
     stdin: int | None
 
 
-def launch(request: dict[str, Any], files: Files, seconds: float) -> int:
+def launch(request: dict[str, Any], files: Files) -> int:
     """Fork and exec what the request says; the pid of the leader, which runs by then.
 
-    Raises SpawnFailed; nothing is left of the attempt then. ``seconds`` bounds the attempt: a dead
-    network file system can hold a chdir or an exec for ever.
+    Raises SpawnFailed; nothing is left of the attempt then.
     """
     told, tell = os.pipe2(os.O_CLOEXEC)
     shim = os.getpid()
@@ -46,7 +48,7 @@ def launch(request: dict[str, Any], files: Files, seconds: float) -> int:
         _become(request, files, shim, tell)
     os.close(tell)
     try:
-        failure = _what_it_says(told, seconds)
+        failure = _what_it_says(told)
     finally:
         os.close(told)
     if failure is not None:
@@ -57,11 +59,11 @@ def launch(request: dict[str, Any], files: Files, seconds: float) -> int:
     return leader
 
 
-def _what_it_says(told: int, seconds: float) -> SpawnFailed | None:
+def _what_it_says(told: int) -> SpawnFailed | None:
     """None once exec has closed the pipe."""
     poll = select.poll()
     poll.register(told, select.POLLIN)
-    if not poll.poll(seconds * 1000):
+    if not poll.poll(SECONDS * 1000):
         return SpawnFailed("exec", errno.ETIMEDOUT)
     said = os.read(told, 256).decode()
     if not said:

@@ -62,7 +62,11 @@ class Runner:
         no command can be started.
         """
         for _ in range(2):
-            command = await self._try(spec)
+            try:
+                command = await self._try(spec)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise SidecarError(f"No command can be started: {reason}.") from None
             if command.accepted or command.status.final:
                 return command
             # The zygote died with the request in its hands; no shim has had it, nothing has run.
@@ -109,19 +113,21 @@ class Runner:
         zygote = await self._living_zygote()
         command = Command(spec)
         ours, theirs = socket.socketpair()
-        await connect(command, ours, self._commands.discard)
-        self._commands.add(command)
-        try:
-            with theirs:
+        with theirs:
+            await connect(command, ours, self._commands.discard)
+            self._commands.add(command)
+            try:
                 handed = await asyncio.to_thread(_files, spec, time.monotonic())
                 try:
                     await zygote.send({"control": theirs.fileno(), **handed})
                 finally:
                     _close(handed)
-            await command.started()
-        except BaseException:
-            command.abandon()
-            raise
+                # Closed before the wait: the end of the shim must be the end of the connection.
+                theirs.close()
+                await command.started()
+            except BaseException:
+                command.abandon()
+                raise
         return command
 
 
@@ -165,8 +171,13 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """It has not ended; one that has is reaped by this."""
-        return self._process.poll() is None
+        """It has not ended, and is not about to: its socket closes before it can be collected."""
+        try:
+            return bool(self._requests.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
 
     async def send(self, handed: dict[str, int]) -> None:
         """Hand descriptors over by name; they stay the caller's too."""

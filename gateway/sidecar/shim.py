@@ -76,7 +76,7 @@ def run(
     bell = kernel.ChildBell()
     try:
         policy = policy_of(request)
-        leader = launch.launch(request, launch.Files(write, files.cwd, files.stdin), policy.timeout)
+        leader = launch.launch(request, launch.Files(write, files.cwd, files.stdin))
     except record.SpawnFailed as failure:
         made.state, made.spawn_failed = "spawn_failed", failure
         with suppress(OSError):

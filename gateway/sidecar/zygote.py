@@ -61,9 +61,7 @@ class Zygote:
 
     def _accept(self, requests: socket.socket) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(
-                requests, _MAX_MESSAGE, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
+            data, descriptors, _, _ = socket.recv_fds(requests, _MAX_MESSAGE, _MAX_DESCRIPTORS)
         except OSError:
             data, descriptors = b"", []
         if not data:
@@ -71,6 +69,9 @@ class Zygote:
             requests.close()
             self._requests = None
             return
+        for descriptor in descriptors:
+            # Python's recv_fds takes flags and drops them, MSG_CMSG_CLOEXEC among them.
+            os.set_inheritable(descriptor, False)
         handed = dict(zip(json.loads(data), descriptors, strict=True))
         try:
             pid = os.fork()
@@ -137,6 +138,7 @@ def main(descriptor: int) -> None:
     requests = socket.socket(fileno=descriptor)
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.SET_DUMPABLE, 0)
+    os.umask(0o077)
     # What exists by now is never collected, so that a fork does not copy its pages.
     gc.collect()
     gc.freeze()

@@ -140,7 +140,7 @@ def test_each_fault_is_one_line_with_the_file_and_the_key(
     assert second.startswith(f"gateway: {config_file}: log.level must be one of ")
 
 
-def test_serve_refuses_the_sidecar_that_check_can_check(
+def test_serve_hands_the_sidecar_over_and_check_hides_its_token(
     app: App, config_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = config_file.with_name("token")
@@ -151,9 +151,12 @@ def test_serve_refuses_the_sidecar_that_check_can_check(
     )
     assert main(["check", "--config", str(config_file)]) == 0
     assert "t" * 32 not in capsys.readouterr().out
+    assert main(["serve", "--config", str(config_file)]) == 0
+    [(name, config)] = app.asked
+    assert (name, config.exec.enabled) == ("serve", True)
+    token.unlink()
     assert main(["serve", "--config", str(config_file)]) == 2
-    assert "exec.enabled must be false" in capsys.readouterr().err
-    assert app.asked == []
+    assert "exec.token names the file" in capsys.readouterr().err
 
 
 def test_a_byte_order_mark_is_no_fault(config_file: Path) -> None:
