@@ -200,7 +200,7 @@ class Stdin:
             kind = os.fstat(0).st_mode
         except OSError:
             return None
-        if self._mode == "none" or os.isatty(0):
+        if self._mode == "none" or is_terminal(0):
             return None
         if self._mode != "wait" and (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
             poll = select.poll()
@@ -256,6 +256,14 @@ def tell(command: str, sentence: str) -> None:
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
         return
+
+
+def is_terminal(descriptor: int) -> bool:
+    """Whether a person looks at it."""
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
 
 
 def write(data: bytes) -> None:

@@ -238,10 +238,7 @@ def line(received: int, seconds: float) -> str:
 
 def _is_seen(as_json: bool) -> bool:
     """A line on a terminal that the output does not write over."""
-    try:
-        return os.isatty(2) and (as_json or not os.isatty(1))
-    except OSError:
-        return False
+    return exec_caller.is_terminal(2) and (as_json or not exec_caller.is_terminal(1))
 
 
 def _forget_stdout() -> None:

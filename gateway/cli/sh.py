@@ -246,7 +246,10 @@ def _collect(run: Run, kept: bytearray) -> None:
 
 
 def shown(answer: Mapping[str, Any], kept: bytes, received: int) -> bytes:
-    """The bytes as they came where the command just ended and they fit; else the text."""
+    """The bytes as they came where the command just ended and they fit; else the text.
+
+    The text gets no newline at its end: some agents cut again what has a line more than it.
+    """
     detail = answer.get("detail") or {}
     # Escaped, what is binary takes more room: it is cut that would fit as it is.
     binary = (detail.get("output") or {}).get("encoding") == "binary" and received <= SMALL
@@ -259,8 +262,8 @@ def shown(answer: Mapping[str, Any], kept: bytes, received: int) -> bytes:
     )
     if plain and len(kept) == received == (answer.get("spill") or {}).get("bytes"):
         return kept
-    text = str(answer.get("text") or "")
-    return f"{text}\n".encode() if text and not text.endswith("\n") else text.encode()
+    text = str(answer.get("text") or "").encode()
+    return text + b"\n" * (exec_caller.is_terminal(1) and not text.endswith(b"\n"))
 
 
 def _print(data: bytes) -> bool:

@@ -328,7 +328,7 @@ def test_a_long_output_is_cut_and_its_file_named(endpoint: Endpoint, gateway: Ga
 def test_an_output_that_is_not_complete_says_so(endpoint: Endpoint, gateway: Gateway) -> None:
     endpoint.changes = {"complete": False, "text": "all\n[The output is not complete.]"}
     done = gateway("sh", "-c", "echo all")
-    assert (done.returncode, done.stdout) == (0, b"all\n[The output is not complete.]\n")
+    assert (done.returncode, done.stdout) == (0, b"all\n[The output is not complete.]")
 
 
 def test_an_end_that_nobody_saw_is_no_success(endpoint: Endpoint, gateway: Gateway) -> None:
