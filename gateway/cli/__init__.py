@@ -114,7 +114,7 @@ def _add_listen(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from gateway.config import ConfigError, with_listen
+    from gateway.config import with_listen
 
     def read() -> Config:
         config = _configuration(arguments.config)

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Any
 from gateway.cli import exec_caller
 from gateway.cli.exec_client import Run, exit_code
 from gateway.cli.exec_wire import CallError, Interrupted
-from gateway.cli.sh import timeout_ms
+from gateway.cli.sh import BROKEN_PIPE, timeout_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 INCOMPLETE = 123
 """The command exited with 0, and not all of its output is here."""
-
-BROKEN_PIPE = 128 + 13
 
 _EVERY = 0.5
 """Seconds between two looks at the progress."""

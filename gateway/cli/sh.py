@@ -12,10 +12,11 @@ from binascii import b2a_base64
 from gateway.cli import exec_caller
 from gateway.cli.exec_client import Run, exit_code
 from gateway.cli.exec_wire import FAILED, CallError, Interrupted
+from gateway.cli.sh_output import Output
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 FALLBACK = "GATEWAY_EXEC_FALLBACK"
@@ -23,10 +24,7 @@ FALLBACK = "GATEWAY_EXEC_FALLBACK"
 MAX_MS = 3_600_000
 """The longest that the endpoint lets a command run."""
 
-KEPT = 256 << 10
-"""Bytes of output that may still be shown whole; no answer shows more."""
-
-SMALL = 28 << 10
+BROKEN_PIPE = 128 + 13
 
 _OPTIONS = ("--endpoint", "--token-file", "--config", "--timeout")
 _LONG_WITH_VALUE = ("--rcfile", "--init-file")
@@ -38,8 +36,9 @@ usage: gateway sh [OPTIONS] [SHELL FLAGS] -c COMMAND [NAME ARG...]
 
 Runs COMMAND at the gateway's endpoint for shell commands as `bash -c COMMAND` would here: with this
 directory, environment, standard input and exit code. Its output comes when it has ended: whole, or
-with the beginning, the end and the path of the file that has all of it. Standard error is part of
-standard output, in the order of writing.
+the beginning, the end and the path of the file that has all of it. (The beginning comes earlier if
+it runs for more than two seconds.) Standard error is part of standard output, in the order of
+writing.
 
 SHELL FLAGS are those of bash (-l, -i, -e, -o NAME, -lc, ...) and reach it unchanged. Without -c
 (a script, -s, an interactive shell) nothing goes to the endpoint: the real shell takes the place of
@@ -214,64 +213,37 @@ def _shell(options: Options) -> int:
 
 def follow(run: Run) -> int:
     """Wait for the end of the command and print what is shown of it."""
-    kept = bytearray()
+    output = Output()
+    output.watch()
     signal = 0
     try:
         try:
-            _collect(run, kept)
+            _collect(run, output)
         except Interrupted as stop:
             signal = stop.signal
             if not run.kill():
                 # It has not begun; if it has, it ends with this connection.
+                output.give_up()
                 return 128 + signal
-            _collect(run, kept)
+            _collect(run, output)
     except CallError as failure:
-        _print(bytes(kept))
+        output.give_up()
         exec_caller.tell("sh", failure.sentence)
         return 128 + signal if signal else failure.code
     finally:
         run.close()
     assert run.answer is not None
-    if not _print(shown(run.answer, bytes(kept), run.received)):
-        return 128 + 13
+    output.finish(run.answer, run.received)
+    if signal:
+        return 128 + signal
     if (run.answer.get("detail") or {}).get("state") == "interrupted":
         exec_caller.tell("sh", "What watched the command died: how it ended is not known.")
-    return 128 + signal if signal else exit_code(run.answer)
+    return BROKEN_PIPE if output.left else exit_code(run.answer)
 
 
-def _collect(run: Run, kept: bytearray) -> None:
+def _collect(run: Run, output: Output) -> None:
     for piece in run.events():
-        if len(kept) < KEPT:
-            kept += piece[: KEPT - len(kept)]
-
-
-def shown(answer: Mapping[str, Any], kept: bytes, received: int) -> bytes:
-    """The bytes as they came where the command just ended and they fit; else the text.
-
-    The text gets no newline at its end: some agents cut again what has a line more than it.
-    """
-    detail = answer.get("detail") or {}
-    # Escaped, what is binary takes more room: it is cut that would fit as it is.
-    binary = (detail.get("output") or {}).get("encoding") == "binary" and received <= SMALL
-    plain = (
-        answer.get("complete")
-        and (binary or not answer.get("truncated"))
-        and answer.get("signal") is None
-        and not answer.get("timed_out")
-        and detail.get("reason", "exit") == "exit"
-    )
-    if plain and len(kept) == received == (answer.get("spill") or {}).get("bytes"):
-        return kept
-    text = str(answer.get("text") or "").encode()
-    return text + b"\n" * (exec_caller.is_terminal(1) and not text.endswith(b"\n"))
-
-
-def _print(data: bytes) -> bool:
-    try:
-        exec_caller.write(data)
-    except OSError:
-        return False
-    return True
+        output.add(piece)
 
 
 def _become(shell: str, words: Sequence[str]) -> int:

@@ -338,6 +338,17 @@ def test_an_end_that_nobody_saw_is_no_success(endpoint: Endpoint, gateway: Gatew
     assert b"how it ended is not known" in done.stderr
 
 
+def test_who_runs_for_long_shows_its_beginning_early(
+    endpoint: Endpoint, start: Start, here: Path
+) -> None:
+    script = "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo end; exit 3"
+    process = start("sh", "-c", script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    here.joinpath("go").touch()
+    assert (process.stdout.read(), process.wait(10)) == (b"end\n", 3)
+
+
 def test_a_broken_stream_goes_on_where_it_was(endpoint: Endpoint, gateway: Gateway) -> None:
     endpoint.break_after = [1, 3000, 1]
     done = gateway("sh", "-c", "seq 1 2000; exit 3")
@@ -376,6 +387,7 @@ def test_it_starts_light(endpoint: Endpoint, gateway: Gateway, here: Path) -> No
         "gateway.cli.exec_client",
         "gateway.cli.exec_wire",
         "gateway.cli.sh",
+        "gateway.cli.sh_output",
     }
     heavy = {"aiohttp", "argparse", "asyncio", "dataclasses", "msgspec", "structlog", "tomllib"}
     assert not loaded & (heavy | {"prometheus_client", "yarl", "subprocess"})
