@@ -26,8 +26,8 @@ CONFIG = "GATEWAY_EXEC_CONFIG"
 STDIN = "GATEWAY_EXEC_STDIN"
 SHELL = "GATEWAY_EXEC_SHELL"
 
-OWN = (ENDPOINT, TOKEN_FILE, CONFIG)
-"""Variables that no command gets."""
+OWN = "GATEWAY_EXEC_"
+"""How variables begin that no command gets."""
 
 DEFAULT_ENDPOINT = "unix:/run/gateway/exec.sock"
 
@@ -112,8 +112,8 @@ def _token_of(
     table: Mapping[str, Any], path: str, environ: Mapping[str, str]
 ) -> tuple[str, tuple[str, ...]]:
     """The first token of the configuration that can be had."""
-    given = table.get("token") or ()
-    references = [given] if isinstance(given, str) else list(given)
+    given = table.get("token", [])
+    references = given if isinstance(given, list) else [given]
     failure = CallError(f"{path} has no exec.token.")
     names = tuple(str(each)[4:] for each in references if str(each).startswith("env:"))
     for reference in references:
@@ -142,7 +142,7 @@ def environment(
     kept: dict[str, str] = {}
     dropped: list[str] = []
     for name, value in environ.items():
-        if name in OWN or name in place.variables or place.token in value:
+        if name.startswith(OWN) or name in place.variables or place.token in value:
             continue
         try:
             f"{name}{value}".encode()
@@ -218,10 +218,10 @@ class Stdin:
                         "redirect the command's input from there."
                     )
         except OSError as error:
+            if data:
+                raise CallError(f"Standard input cannot be read: {error.strerror}.") from None
             # Open for writing alone, or a directory: a command that read it would fail as well.
-            if not data and isinstance(error, OSError):
-                return None
-            raise
+            return None
         return bytes(data)
 
     def missed(self) -> bool:

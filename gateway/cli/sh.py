@@ -148,20 +148,28 @@ def main(words: Sequence[str]) -> int:
     if options.help:
         sys.stdout.write(HELP)
         return 0
-    return _shell(options)
+    return _until_interrupted(options)
 
 
 def bash() -> int:
     """The command `gateway-bash`: every word is the shell's."""
     options = Options()
     options.rest = sys.argv[1:]
-    return _shell(options)
+    return _until_interrupted(options)
+
+
+def _until_interrupted(options: Options) -> int:
+    try:
+        return _shell(options)
+    except Interrupted as stop:
+        return 128 + stop.signal
 
 
 def _shell(options: Options) -> int:
     shell = exec_caller.real_shell(os.environ)
     if not has_command(options.rest):
         return _become(shell, options.rest)
+    exec_caller.interruptible()
     try:
         place = exec_caller.find(
             os.environ,
@@ -169,7 +177,6 @@ def _shell(options: Options) -> int:
             options.values.get("--token-file"),
             options.values.get("--config"),
         )
-        exec_caller.interruptible()
         connection = place.endpoint.connect()
     except CallError as failure:
         wanted = options.fallback or os.environ.get(FALLBACK, "").lower() in _TRUE
@@ -178,8 +185,6 @@ def _shell(options: Options) -> int:
             return _become(shell, options.rest)
         exec_caller.tell("sh", failure.sentence)
         return FAILED
-    except Interrupted as stop:
-        return 128 + stop.signal
     stdin = exec_caller.Stdin(os.environ.get(exec_caller.STDIN, "auto"))
     try:
         variables, dropped = exec_caller.environment(os.environ, place, shell)
@@ -199,8 +204,6 @@ def _shell(options: Options) -> int:
     except CallError as failure:
         exec_caller.tell("sh", failure.sentence)
         return FAILED
-    except Interrupted as stop:
-        return 128 + stop.signal
     code = follow(run)
     if stdin.missed():
         exec_caller.tell(

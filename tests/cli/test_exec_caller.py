@@ -79,6 +79,8 @@ def test_the_file_may_name_a_variable_which_no_command_gets(tmp_path: Path) -> N
         ("[exec]\nenabled = true", "has no exec.token"),
         ('[exec]\nenabled = true\ntoken = "env:NOT_SET"', "not to be had in this environment"),
         ('[exec]\nenabled = true\ntoken = "file:/no/such"', "/no/such cannot be read"),
+        ("[exec]\nenabled = true\ntoken = 5", "not to be had in this environment"),
+        ("exec = 5", "does not enable [exec]"),
         ("[exec", "is not valid TOML"),
     ],
 )

@@ -1,11 +1,14 @@
 """`gateway sh` and `gateway exec` against `gateway serve`, with the endpoint that it really has."""
 
+import contextlib
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,8 +58,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             stderr=file,
         )
     try:
-        socket = folder / "exec.sock"
-        wait_until(lambda: socket.exists() or server.poll() is not None)
+        listens = folder / "exec.sock"
+        wait_until(lambda: listens.exists() or server.poll() is not None)
         assert server.poll() is None, log.read_text(encoding="utf-8")
         yield folder
     finally:
@@ -137,6 +140,45 @@ def test_output_is_live_and_whole(gateway: Gateway, start: Start, here: Path) ->
     assert process.wait(10) == 0
     done = gateway("exec", "--", "seq", "1", "300000")
     assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 300_001))
+
+
+def test_a_connection_that_breaks_loses_nothing(
+    gateway: Gateway, served: Path, tmp_path: Path
+) -> None:
+    """A proxy breaks the first connections in the middle of an event."""
+    sizes = [300, 100_000, 1_000_000]
+
+    def relay(client: socket.socket) -> None:
+        left = sizes.pop(0) if sizes else -1
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(str(served / "exec.sock"))
+            threading.Thread(target=copy, args=(client, server, -1), daemon=True).start()
+            copy(server, client, left)
+
+    def copy(source: socket.socket, target: socket.socket, left: int) -> None:
+        with contextlib.suppress(OSError):
+            while left and (data := source.recv(left if left > 0 else 65536)):
+                target.sendall(data)
+                left -= len(data) if left > 0 else 0
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = listener.accept()[0]
+                threading.Thread(target=relay, args=(client,), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        path = tmp_path / "proxy.sock"
+        listener.bind(str(path))
+        listener.listen()
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        words = ["exec", "--endpoint", f"unix:{path}", "--", "seq", "1", "300000"]
+        done = gateway(*words)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert (done.returncode, done.stderr, sizes) == (0, b"", [])
     assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 300_001))
 
 

@@ -179,15 +179,15 @@ def test_what_is_too_much_is_refused_before_anything_runs(
     assert b"Standard input has more than 8388608 bytes" in done.stderr
 
 
-def test_no_standard_input_is_an_empty_one(endpoint: Endpoint, gateway: Gateway) -> None:
-    script = f"exec {sys.executable} -m gateway sh -c 'wc -c' <&-"
-    closed = subprocess.run(
-        ["/bin/bash", "-c", script],
-        env=os.environ | {"PYTHONPATH": str(ROOT)} | _places(endpoint),
-        capture_output=True,
-        check=False,
+@pytest.mark.parametrize("redirection", ["<&-", "<.", "0>file", "</dev/null"])
+def test_what_cannot_be_read_is_an_empty_one(
+    redirection: str, endpoint: Endpoint, here: Path, variables: dict[str, str]
+) -> None:
+    script = f"exec {sys.executable} -m gateway sh -c 'wc -c' {redirection}"
+    done = subprocess.run(
+        ["/bin/bash", "-c", script], cwd=here, env=variables, capture_output=True, check=False
     )
-    assert (closed.stdout.strip(), closed.stderr, closed.returncode) == (b"0", b"", 0)
+    assert (done.stdout.strip(), done.stderr, done.returncode) == (b"0", b"", 0)
 
 
 def test_a_pipe_that_stays_silent_does_not_hold_the_command(
