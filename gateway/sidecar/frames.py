@@ -53,6 +53,8 @@ class Frames:
 def _begun(data: bytes) -> int:
     """How many bytes at the end, three at most, begin a character that they do not end."""
     for back, byte in enumerate(reversed(data[-3:]), 1):
+        if byte > 0xF4:
+            return 0  # begins nothing
         if byte >= 0xC0:
             needs = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return back if needs > back else 0
