@@ -6,6 +6,7 @@ Starts with few modules of the standard library, for an agent starts it with eve
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from binascii import b2a_base64
 
@@ -218,27 +219,27 @@ def follow(run: Run) -> int:
     """Wait for the end of the command and print what is shown of it."""
     output = Output()
     output.watch()
-    signal = 0
+    stopped_by = 0
     try:
         try:
             _collect(run, output)
         except Interrupted as stop:
-            signal = stop.signal
+            stopped_by = stop.signal
             if not run.kill():
                 # It has not begun; if it has, it ends with this connection.
                 output.give_up()
-                return 128 + signal
+                return 128 + stopped_by
             _collect(run, output)
     except CallError as failure:
         output.give_up()
         exec_caller.tell("sh", failure.sentence)
-        return 128 + signal if signal else failure.code
+        return 128 + stopped_by if stopped_by else failure.code
     finally:
         run.close()
     assert run.answer is not None
     output.finish(run.answer, run.received)
-    if signal:
-        return 128 + signal
+    if stopped_by:
+        return 128 + stopped_by
     if (run.answer.get("detail") or {}).get("state") == "interrupted":
         exec_caller.tell("sh", "What watched the command died: how it ended is not known.")
     return BROKEN_PIPE if output.left else exit_code(run.answer)
@@ -250,6 +251,9 @@ def _collect(run: Run, output: Output) -> None:
 
 
 def _become(shell: str, words: Sequence[str]) -> int:
+    for each in (signal.SIGPIPE, signal.SIGXFSZ):
+        # Python ignores them, and exec hands that on.
+        signal.signal(each, signal.SIG_DFL)
     try:
         os.execvp(shell, [shell, *words])  # noqa: S606 - what the caller asked for
     except OSError as error:

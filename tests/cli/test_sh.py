@@ -115,6 +115,8 @@ def test_a_script_is_the_real_shells(endpoint: Endpoint, gateway: Gateway, here:
     here.joinpath("script").write_text("cat; exit $1", encoding="utf-8")
     done = gateway("sh", "script", "7", input=b"input")
     assert (done.returncode, done.stdout, endpoint.requests) == (7, b"input", [])
+    here.joinpath("script").write_text("yes | head -1; echo ${PIPESTATUS[0]}", encoding="utf-8")
+    assert gateway("sh", "script").stdout == b"y\n141\n"
 
 
 @pytest.mark.parametrize("name", ["KILL", "SEGV", "PIPE", "TERM"])
@@ -179,7 +181,7 @@ def test_what_is_too_much_is_refused_before_anything_runs(
     assert b"Standard input has more than 8388608 bytes" in done.stderr
 
 
-@pytest.mark.parametrize("redirection", ["<&-", "<.", "0>file", "</dev/null"])
+@pytest.mark.parametrize("redirection", ["<&-", "0>file", "</dev/null"])
 def test_what_cannot_be_read_is_an_empty_one(
     redirection: str, endpoint: Endpoint, here: Path, variables: dict[str, str]
 ) -> None:
