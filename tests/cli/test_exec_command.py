@@ -80,6 +80,12 @@ def test_a_broken_stream_goes_on_where_it_was(endpoint: Endpoint, gateway: Gatew
     endpoint.break_after = [1, 100_000, 200_000]
     done = gateway("exec", "--", "seq", "1", "50000")
     assert (done.returncode, done.stderr) == (0, b"")
+    came = [
+        int(headers["last-event-id"]) for method, _, headers in endpoint.asked if method == "GET"
+    ]
+    assert came == sorted(came)
+    assert came[0] > 0
+    assert came[1] > 100_000
     assert done.stdout == b"".join(b"%d\n" % number for number in range(1, 50_001))
     assert len(endpoint.requests) == 1
 

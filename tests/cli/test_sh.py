@@ -264,6 +264,12 @@ def test_nothing_runs_elsewhere_unless_that_is_asked_for(gateway: Gateway, here:
     assert (done.returncode, here.joinpath("ran").exists()) == (0, True)
 
 
+def test_without_a_token_it_is_not_run_here_either(gateway: Gateway, here: Path) -> None:
+    done = gateway("sh", "--fallback", "--token-file", "none", "-c", "touch ran")
+    assert (done.returncode, here.joinpath("ran").exists()) == (125, False)
+    assert b"The token file none cannot be read" in done.stderr
+
+
 def test_an_endpoint_that_refuses_is_no_reason_to_run_it_here(
     endpoint: Endpoint, gateway: Gateway, here: Path
 ) -> None:
