@@ -7,7 +7,8 @@ Layers, each row may import only the rows below it (held by import-linter)::
 
     cli           serve | check | sim | try | exec | sh
     app           composition root: settings → clients, routes, drain
-    relay | sim   the I/O features; they never import one another
+    relay | sidecar | sim
+                  the I/O features; they never import one another
     observe       metrics, logs, request records, the register of what is open
     config        frozen structs, TOML loading, presets; errors name the key and say the mend
     policy        decisions: routing, headers, peeking into requests, redaction, retries, circuits

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import STATUS, Code
+from gateway.observe.exec_metrics import EXEC_FAMILIES
 from gateway.observe.snapshot import FAMILIES
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +50,7 @@ def test_each_requirement_names_tests_and_commands_that_exist() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_each_metric_and_file_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    known = {family.name for family in FAMILIES} | set(Code)
+    known = {family.name for family in (*FAMILIES, *EXEC_FAMILIES)} | set(Code)
     assert set(re.findall(r"`?\b(gateway_[a-z]\w+)\b(?!\.)", text)) <= known
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert "://" in target or (page.parent / target).exists(), target

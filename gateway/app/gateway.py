@@ -121,6 +121,8 @@ class Gateway:
         relay.configure(self._pointed_at_sim(config))
         if config.exec != self._config.exec:
             changed.append("exec")
+        if self.sidecar is not None:
+            self.sidecar.hide(_secret_files(config))
         self._config = config
         return changed
 
@@ -179,10 +181,7 @@ class Gateway:
     def _make_sidecar(self, config: Config) -> Sidecar:
         metrics = ExecMetrics()
         self.registry.register(SnapshotCollector(metrics.snapshot, EXEC_FAMILIES))
-        secrets = [provider.api_key for provider in config.providers.values()]
-        references = [secret.reference for secret in (*secrets, *config.exec.tokens) if secret]
-        files = [each.removeprefix(FILE) for each in references if each.startswith(FILE)]
-        return Sidecar(config.exec, metrics, secret_files=files)
+        return Sidecar(config.exec, metrics, secret_files=_secret_files(config))
 
     async def _start_sidecar(self) -> None:
         if self.sidecar is None:
@@ -213,6 +212,13 @@ class Gateway:
             for name, provider in config.providers.items()
         }
         return msgspec.structs.replace(config, providers=MappingProxyType(providers))
+
+
+def _secret_files(config: Config) -> list[str]:
+    """The files that the configuration names for keys and tokens."""
+    secrets = [provider.api_key for provider in config.providers.values()]
+    references = [secret.reference for secret in (*secrets, *config.exec.tokens) if secret]
+    return [each.removeprefix(FILE) for each in references if each.startswith(FILE)]
 
 
 async def _listen(runner: web.ServerRunner, address: Address) -> Address:

@@ -72,12 +72,10 @@ class Run:
             try:
                 response = self._subscribe() if self.id is not None else self._begin()
                 if response is not None:
-                    before = self.received
                     for data in self._read(response):
                         broken = 0
-                        yield data
-                    if self.received > before:
-                        broken = 0
+                        if data:
+                            yield data
             except (OSError, http.client.HTTPException):
                 pass
             except CallError as failure:
@@ -199,16 +197,17 @@ class Run:
         return response
 
     def _read(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        """Something for each event: a piece of the output, or nothing of it."""
         if self._connection is not None:
             self._connection.stream.settimeout(SILENCE_SECONDS)
         for name, data in exec_wire.events_of(response):
             if name == "start":
                 self.id = exec_wire.as_object(data).get("id") or self.id
+                yield b""
             elif name == "output":
                 piece = self._piece(exec_wire.as_object(data))
-                if piece:
-                    self.received += len(piece)
-                    yield piece
+                self.received += len(piece)
+                yield piece
             elif name == "end":
                 self.answer = exec_wire.as_object(data)
                 self.id = self.answer.get("id") or self.id

@@ -71,6 +71,10 @@ def ended(command: Asked, result: Mapping[str, object]) -> None:
     logs.logger().info("exec_end", **command.fields(), **result)
 
 
-def refused(peer: str, client: str | None, status: int, reason: str) -> None:
+def refused(
+    peer: str, client: str | None, status: int, reason: str, id_: str | None = None
+) -> None:
     """Nothing was run."""
-    logs.logger().warning("exec_refused", peer=peer, client=client, status=status, reason=reason)
+    logs.logger().warning(
+        "exec_refused", id=id_, peer=peer, client=client, status=status, reason=reason
+    )

@@ -5,7 +5,20 @@ Processes::
     gateway ── SEQPACKET ──> zygote ── fork ──> shim ── fork + exec ──> leader (bash -c, or argv)
        └────────────── one socket per command ──┘└── one pipe for stdout and stderr ──┘
 
-What the gateway uses::
+The endpoint::
+
+    server      Sidecar: checks, starts, drains and stops all of it
+    listener    the socket, and who is at its other end
+    endpoint    /v1/exec: routes and statuses; replies: bodies and headers
+    service     a command from the request to the end of its record
+    plan        from a request to a Spec; workdir opens its directory; turns says when
+    store       the records; folder: their files
+    views       a command at one moment; answer: the object that is told of it
+    reader      outputs as bytes and as events, from the file; frames: one event
+    account     what is counted and logged; refusal: why nothing was started
+    tasks       work that outlives a request
+
+What runs commands, for the endpoint::
 
     spec        Spec: what is to be run, and within which bounds
     runner      Runner: start() → spawn(spec) → Command; stop()

@@ -13,7 +13,7 @@ import msgspec
 from gateway.policy.preview import Bounds, Kept, compose, preview
 from gateway.policy.preview_notice import Facts
 from gateway.policy.preview_render import Look
-from gateway.sidecar.status import Reason, State, Status
+from gateway.sidecar.status import Output, Reason, State, Status
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +60,38 @@ def compose_answer(view: View) -> dict[str, Any]:
         },
         "detail": _detail(view, kept),
     }
+
+
+def without_output(view: View) -> dict[str, Any]:
+    """The same object where the output cannot be shown, for a fault of this program's own."""
+    nothing = msgspec.structs.replace(
+        view, head=b"", tail=b"", warnings=(*view.warnings, "the output could not be shown here")
+    )
+    told = compose_answer(
+        msgspec.structs.replace(
+            nothing, status=msgspec.structs.replace(view.status, output=Output())
+        )
+    )
+    output, shown = view.status.output, told["detail"]["output"]
+    place = view.path or view.url
+    told |= {
+        "text": f"[The output could not be shown here: {output.bytes} bytes, in {place}]",
+        "complete": output.complete,
+        "truncated": output.bytes > 0,
+    }
+    counts = {"bytes": output.spill.bytes, "lines": output.lines}
+    told["spill"] |= counts
+    shown["spill"] |= {"bytes": output.spill.bytes, "error": output.spill.error}
+    shown |= {
+        "complete": output.complete,
+        "open": output.open,
+        "bytes": output.bytes,
+        "lines": output.lines,
+        "omitted_bytes": output.bytes,
+        "omitted_lines": output.lines,
+        "truncated_preview": output.bytes > 0,
+    }
+    return told
 
 
 def summary(status: Status) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from gateway.observe import exec_log, logs
 from gateway.policy import exec_range
 from gateway.policy.exec_access import Client, Guard, Refusal
 from gateway.policy.exec_request import MAX_BODY, MAX_MS, ExecError, idempotency_key, parse
-from gateway.sidecar import reader, replies
+from gateway.sidecar import answer, reader, replies
 from gateway.sidecar.answer import compose_answer, summary
 from gateway.sidecar.frames import event
 from gateway.sidecar.service import Caller, Service
@@ -136,7 +136,7 @@ class Endpoint:
         entry.attached += 1
         answered = False
         try:
-            answer = await self._wait(request, entry, asked)
+            response = await self._wait(request, entry, asked)
             answered = True
         except ExecError:
             answered = True
@@ -145,7 +145,7 @@ class Endpoint:
             entry.attached -= 1
             if not answered:
                 self._service.leave(entry, asked)
-        return answer
+        return response
 
     async def _wait(
         self, request: web.BaseRequest, entry: Entry, asked: ExecRequest
@@ -171,7 +171,11 @@ class Endpoint:
 
     async def _object(self, entry: Entry) -> dict[str, Any]:
         view = await view_of(entry, self._service.store, self._exec)
-        return await asyncio.to_thread(compose_answer, view)
+        try:
+            return await asyncio.to_thread(compose_answer, view)
+        except Exception as error:  # noqa: BLE001 - it has run: a fault of ours must not repeat it
+            logs.logger().error("exec_fault", error=type(error).__name__, exc_info=error)
+            return answer.without_output(view)
 
     # --- look ---------------------------------------------------------------------------------
 
@@ -182,7 +186,7 @@ class Endpoint:
 
     async def _look(self, request: web.BaseRequest, entry: Entry) -> web.Response:
         await self._long_poll(request, entry)
-        return await self._told(entry, 200 if entry.started else 202)
+        return await self._told(entry)
 
     async def _long_poll(self, request: web.BaseRequest, entry: Entry) -> None:
         """Wait for a state that is not the one of now, as long as the client wants to."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -93,6 +94,15 @@ class Folder:
             raise ValueError(f"({path}) belongs to another user: chown it to the gateway's")
         if stat.S_IMODE(found.st_mode) & 0o077:
             raise ValueError(f"({path}) is open to other users: chmod 700 {path}")
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Two of them would take each other's commands for those of a dead one.
+            raise ValueError(
+                f"({path}) is in use by another gateway: each needs one of its own"
+            ) from None
+        except OSError:
+            pass  # some network file systems lock no directories
         probe = f".probe.{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         os.close(os.open(probe, flags, 0o600, dir_fd=self._fd))

@@ -39,7 +39,7 @@ def bind(address: Address) -> socket.socket:
             raise SidecarError(
                 f"exec.listen ({address}) is in use by another program: stop it, or choose another."
             ) from None
-        reason = os.strerror(number) if number and number > 0 else "it names no host"
+        reason = os.strerror(number) if number and number > 0 else str(error)
         raise SidecarError(
             f"Listening on exec.listen ({address}) is not possible ({reason}): choose another."
         ) from None
@@ -129,9 +129,12 @@ def _unix_peer(request: web.BaseRequest) -> str:
     given = None if request.transport is None else request.transport.get_extra_info("socket")
     if given is None:
         raise ConnectionResetError("the client has left")
-    # A duplicate: what an event loop hands out is not a whole socket everywhere.
-    with socket.socket(fileno=os.dup(given.fileno())) as own:
-        data = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    try:
+        # A duplicate: what an event loop hands out is not a whole socket everywhere.
+        with socket.socket(fileno=os.dup(given.fileno())) as own:
+            data = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except OSError:
+        raise ConnectionResetError("the client has left") from None
     pid, uid, _ = _CREDENTIALS.unpack(data)
     if uid not in (os.geteuid(), 0):
         raise ExecError(403, "This socket is for the gateway's own user and for root.")

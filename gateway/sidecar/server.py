@@ -121,6 +121,12 @@ class Sidecar:
         if not self.address.path:
             self.address = msgspec.structs.replace(self.address, port=bound.getsockname()[1])
 
+    def hide(self, secret_files: Sequence[str]) -> None:
+        """Take over which files hold keys and tokens, after a reload."""
+        self._secret_files = secret_files
+        if self._service is not None:
+            self._service.hide(secret_files)
+
     async def drain(self, seconds: float = STOP) -> None:
         """Refuse new commands, end those that run, and let their clients have the answer."""
         if self._service is not None:

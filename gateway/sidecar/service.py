@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gateway.observe import exec_log, logs
@@ -25,6 +26,8 @@ from gateway.sidecar.tasks import Once, Tasks
 from gateway.sidecar.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gateway.config.model import Exec
     from gateway.observe.exec_metrics import ExecMetrics
     from gateway.sidecar.command import Command
@@ -38,6 +41,9 @@ SWEEP = 60.0
 
 STOP = 5.0
 """Seconds for commands to end in when the gateway stops: half of it by themselves."""
+
+_WITH_PIECES = 64
+"""Commands whose output is not all on the disk, and of which head and tail are remembered."""
 
 _LIVE_PER_TURN = 4
 """Commands with a living shim, per command that may run: the others have ended and left something
@@ -73,6 +79,7 @@ class Service:
         self._housekeeping = Tasks()
         self.draining = False
         self._disk_free = 0
+        self._with_pieces: deque[Entry] = deque()
         metrics.gauges = self._gauges
 
     # --- start and stop -----------------------------------------------------------------------
@@ -144,6 +151,10 @@ class Service:
             if not entry.answered:
                 self.kill(entry, signal.SIGTERM, Reason.CLIENT_GONE)
             entry.wake()
+
+    def hide(self, secret_files: Sequence[str]) -> None:
+        """What sandboxes hide from now on: the configuration may have been read again."""
+        self._planner = replace(self._planner, secret_files=tuple(secret_files))
 
     def kill(self, entry: Entry, number: int, reason: Reason = Reason.KILLED) -> None:
         """End a command, or what it has left behind."""
@@ -254,9 +265,16 @@ class Service:
             entry.pieces = None
         else:
             entry.pieces = command.head, command.tail
+            self._remember(entry)
         entry.ended_at = self.store.now()
         entry.status = status
         entry.wake()
+
+    def _remember(self, entry: Entry) -> None:
+        """Head and tail that no file has are kept for the last few, for each costs memory."""
+        self._with_pieces.append(entry)
+        while len(self._with_pieces) > _WITH_PIECES:
+            self._with_pieces.popleft().pieces = None
 
     async def _interrupted(self, status: Status) -> Status:
         folder = self.store.folder
@@ -273,7 +291,7 @@ class Service:
         entry.problem = problem
         self.store.forget(entry)
         self._metrics.rejected()
-        exec_log.refused(told.peer, told.client, problem.status, problem.message)
+        exec_log.refused(told.peer, told.client, problem.status, problem.message, told.id)
         entry.wake()
 
     def _fall(self, entry: Entry, told: exec_log.Asked) -> None:

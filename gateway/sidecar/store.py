@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from gateway.sidecar.command import Command
     from gateway.sidecar.folder import Folder, Found, Meta
 
+KEPT = 10_000
+"""Records that are kept at most: each costs memory here, and a directory."""
+
 REMEMBERED = 10_000
 """Ids of records that are gone, for which 410 is told and not 404."""
 
@@ -270,7 +273,8 @@ class Store:
                 expires = self.expires_at(entry)
                 if entry.attached or expires is None:
                     continue
-                if expires <= self.now() or total > self._most:
+                many = len(self._entries) > KEPT
+                if many or expires <= self.now() or total > self._most:
                     total -= entry.size
                     await self.remove(
                         entry,

@@ -131,6 +131,9 @@ class Endpoint:
         """Bytes of output after which the next streams break."""
         self.changes: dict[str, Any] = {}
         """What the answers say otherwise."""
+        self.told = threading.Event()
+        """Unless it is set, nobody but the one who asks again is told of the start."""
+        self.told.set()
         self.lock = threading.Lock()
 
         endpoint = self
@@ -186,7 +189,8 @@ class Endpoint:
     def start(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         key = handler.headers["Idempotency-Key"]
         with self.lock:
-            if key not in self.keys:
+            known = key in self.keys
+            if not known:
                 self.requests.append(body)
                 id_ = f"x_{len(self.requests)}"
                 try:
@@ -201,6 +205,8 @@ class Endpoint:
         if body.get("background"):
             say(handler, 202, {"id": command.id, "detail": {"state": "running"}})
             return
+        if not known:
+            self.told.wait(30)
         stream(handler)
         handler.wfile.write(chunk(f"event: start\ndata: {json.dumps({'id': command.id})}\n\n"))
         self.follow(handler, command, 0)

@@ -62,6 +62,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         wait_until(lambda: listens.exists() or server.poll() is not None)
         assert server.poll() is None, log.read_text(encoding="utf-8")
         yield folder
+        assert server.poll() is None, log.read_text(encoding="utf-8")[-4000:]
     finally:
         server.terminate()
         server.wait(20)

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,20 @@ async def test_what_holds_its_output_open_takes_no_turn_but_is_bounded(
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_commands")
     await site.ask("DELETE", f"/{held[0].id}")
     assert (await site.run("true")).status == 200
+
+
+async def test_what_no_file_has_is_remembered_of_the_last_ones_only(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_WITH_PIECES", 1)
+    bounds = {"max_output_bytes": 10, "head_bytes": 5, "tail_bytes": 50}
+    more: dict[str, Any] = bounds | {"on_output_limit": "drain"}
+    old, new = [await site.run("seq 1 100", **more) for _ in range(2)]
+    assert (await site.ask("GET", f"/{new.id}")).json == new.json
+    again = await site.ask("GET", f"/{old.id}")
+    assert "100\n" in old.detail["output"]["tail"]
+    assert again.detail["output"]["tail"] == ""
+    check_invariants(again, site)
 
 
 # --- the same request twice ----------------------------------------------------------------------

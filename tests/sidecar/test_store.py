@@ -1,6 +1,7 @@
 """What is kept for how long, and what the next gateway says of commands of the one before."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -89,6 +90,15 @@ async def test_too_much_goes_oldest_first_and_never_what_runs_or_is_read(
     kept = [entry.id for entry in store.entries]
     assert kept == [runs.id, read.id, entries[3].id]
     assert store.spill_bytes == 1000
+
+
+async def test_only_so_many_are_kept(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.sidecar.store.KEPT", 2)
+    entries = [ended(store, clock.now + number, 0) for number in range(4)]
+    await store.sweep()
+    assert [entry.id for entry in store.entries] == [entry.id for entry in entries[2:]]
 
 
 async def test_only_so_many_are_remembered(
@@ -198,6 +208,7 @@ async def test_a_shim_that_outlives_its_gateway_is_waited_for(
     # Breaking the connection is what the shim sees of a gateway that dies; which then says nothing.
     monkeypatch.setattr(first.service.store.folder, "save", lambda status: None)
     entry.command._link.abort()
+    fcntl.flock(first.service.store.folder._fd, fcntl.LOCK_UN)
     second = await make_site()
     now = await second.ask("GET", f"/{got.id}")
     assert now.detail["state"] == "running"
