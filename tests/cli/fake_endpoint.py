@@ -72,6 +72,8 @@ class Command:
         self.kill()
 
     def kill(self) -> None:
+        if self.process.poll() is not None:
+            return  # its number may be another's by now
         self.killed = True
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGTERM)
