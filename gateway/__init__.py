@@ -5,7 +5,7 @@ it at the same time: whether a stream has finished, is making progress, what its
 
 Layers, each row may import only the rows below it (held by import-linter)::
 
-    cli           serve | check | sim | try
+    cli           serve | check | sim | try | exec | sh
     app           composition root: settings → clients, routes, drain
     relay | sidecar | sim
                   the I/O features; they never import one another

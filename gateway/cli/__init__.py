@@ -1,22 +1,26 @@
 """The command `gateway`: reads arguments and files, and hands over; serves nothing itself.
 
-Exit codes: 0 fine, 1 failed while running, 2 bad usage or configuration. What the user did wrong is
-told in sentences on standard error, never in a traceback.
+Exit codes: 0 fine, 1 failed while running, 2 bad usage or configuration; `sh` and `exec` have
+those of the command. What the user did wrong is told in sentences on standard error, never in a
+traceback.
+
+Nothing is imported before it is needed: `gateway sh` is started with every command of an agent.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway import __version__
-from gateway.config import Config, ConfigError, load, parse_address, render, with_listen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from gateway.config import Config
 
 FAILED = 1
 BAD_USAGE = 2
@@ -29,7 +33,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     ``SystemExit`` leaves it where argparse wants it: for ``--help``, ``--version`` and bad usage.
     """
-    arguments = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["sh"]:
+        from gateway.cli import sh
+
+        return sh.main(words[1:])
+    if words[:1] == ["exec"]:
+        from gateway.cli import exec_command
+
+        return exec_command.main(words[1:])
+    return _main(words)
+
+
+def _main(words: Sequence[str]) -> int:
+    from gateway.config import ConfigError
+
+    arguments = _parser().parse_args(words)
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
@@ -46,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    import argparse
+
     parser = argparse.ArgumentParser(
         prog="gateway",
         description="A reverse proxy for coding agents that knows how each LLM stream ended.",
@@ -70,10 +91,16 @@ def _parser() -> argparse.ArgumentParser:
         "try", help="show one broken stream, direct and through the gateway; needs no key"
     )
     rehearse.set_defaults(run=_try)
+
+    # They read their own arguments.
+    commands.add_parser("exec", help="run a command at the endpoint for shell commands")
+    commands.add_parser("sh", help="the same, in the form of a shell, for agents")
     return parser
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
+    from pathlib import Path
+
     parser.add_argument(
         "--config",
         type=Path,
@@ -87,6 +114,8 @@ def _add_listen(parser: argparse.ArgumentParser, default: str) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    from gateway.config import with_listen
+
     def read() -> Config:
         config = _configuration(arguments.config)
         return config if arguments.listen is None else with_listen(config, arguments.listen)
@@ -98,11 +127,15 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    from gateway.config import render
+
     sys.stdout.write(render(_configuration(arguments.config)))
     return 0
 
 
 def _sim(arguments: argparse.Namespace) -> int:
+    from gateway.config import ConfigError, parse_address
+
     try:
         address = parse_address(arguments.listen or SIM_LISTEN)
     except ValueError as error:
@@ -120,6 +153,8 @@ def _try(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command 
 
 def _configuration(path: Path | None) -> Config:
     """The configuration in the file at ``path``, the default one without; raises ConfigError."""
+    from gateway.config import ConfigError, load
+
     if path is None:
         return load("", os.environ, _read_file)
     try:
@@ -137,4 +172,5 @@ def _configuration(path: Path | None) -> Config:
 
 
 def _read_file(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
