@@ -30,16 +30,18 @@ class StreamProtocol:
     ``claims`` says whether a request (method, path without its query) is this protocol's inference
     request. ``reader`` makes a fresh reader for a stream in which the client asked for that many
     choices. ``keepalive`` is what may be written to its clients between events without harm (b""
-    for nothing). ``error_body`` shapes one of the gateway's own failures as clients of the protocol
-    expect it: (status, code, message) to JSON. ``known`` is false where a stream has no finish
-    frame.
+    for nothing). ``error_body`` shapes a failure as clients of the protocol expect it: (status,
+    code, message) to JSON, its type following the status; a code of None is none, and
+    ``error_fields`` are those of its error object that SDKs need beside the message. ``known`` is
+    false where a stream has no finish frame.
     """
 
     name: str
     claims: Callable[[str, str], bool]
     reader: Callable[[int], Reader]
     keepalive: bytes
-    error_body: Callable[[int, str, str], bytes]
+    error_body: Callable[[int, str | None, str], bytes]
+    error_fields: tuple[str, ...] = ()
     known: bool = True
 
 

@@ -355,9 +355,19 @@ def _error(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def error_body(status: int, code: str, message: str) -> bytes:
-    """The gateway's own failure in OpenAI's shape."""
-    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+}
+
+
+def error_body(status: int, code: str | None, message: str) -> bytes:
+    """A failure in OpenAI's shape."""
+    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return encode(_error(message, kind, code))
 
 

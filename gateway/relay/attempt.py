@@ -145,7 +145,7 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     head_only = call.request.method == "HEAD" or exchange.status in (204, 205)
     content = 200 <= exchange.status < 300 and not head_only
     coding = exchange.headers.get("Content-Encoding")
-    if exchange.status >= 400 and call.known and not call.destination_observes:
+    if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
     stream = content and pump.may_be_stream(call, content_type, coding)
     if call.downstream.started and (not stream or is_compressed(coding)):

@@ -18,7 +18,7 @@ from gateway.observe import logs
 from gateway.policy.breaker import State
 from gateway.policy.clients import retry_count
 from gateway.policy.retry import Again, Failure, Reason, Stop, Story, decide
-from gateway.relay import fallback, replies
+from gateway.relay import error_answers, fallback
 from gateway.relay.attempt import attempt
 from gateway.relay.failures import Answered, Failed, Outcome
 
@@ -63,7 +63,7 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
         if not may_go or not _go_elsewhere(tools, call, waiting):
             tools.metrics.discard(call.record)
             told.restore(call)
-            replies.failed(call, told.outcome)
+            error_answers.failed(call, told.outcome)
             return
 
 

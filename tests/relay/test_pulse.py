@@ -93,7 +93,7 @@ async def test_a_refusal_after_the_head_is_out_keeps_the_providers_words(
         answer = await ask(gateway.port)
         assert answer.status == 200
         told = last_error(answer.body)
-        assert told["message"] == "no such tool"
+        assert told["message"] == "no such tool (code: bad)"
         assert (told["type"], told["code"]) == ("invalid_request_error", "bad")
 
 
@@ -168,13 +168,14 @@ async def test_a_final_error_of_another_kind_is_told_in_its_own_words_and_once(
     start_gateway: StartGateway,
 ) -> None:
     timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
-    quota = json_answer(b'{"error":{"message":"pay","type":"insufficient_quota","code":"q"}}')
+    quota = json_answer(b'{"error":{"message":"pay: q","type":"insufficient_quota","code":"q"}}')
     async with FakeUpstream([SSE, chunk(ROLE), HOLD], [quota]) as upstream:
         gateway = await start_gateway(
             upstream.port, hold_keepalive=0.05, retry=FAST, timeouts=timeouts
         )
         told = last_error((await ask(gateway.port)).body)
-        assert (told["message"], told["type"], told["code"]) == ("pay", "insufficient_quota", "q")
+        assert (told["type"], told["code"]) == ("insufficient_quota", "q")
+        assert told["message"] == "pay: q (type: insufficient_quota)"
         assert len(upstream.requests) == 2
 
 

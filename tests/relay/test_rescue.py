@@ -132,7 +132,7 @@ async def test_what_cannot_become_right_is_asked_once(
 async def test_an_error_that_stays_reaches_the_client_as_it_came(
     start_gateway: StartGateway,
 ) -> None:
-    body = b'{"error": {"message":"still broken", "n": 1.0}}'
+    body = b'{"error": {"message":"still\\u0020broken", "id": 1.0}}'
     script = [json_answer(body, "retry-after-ms: 1", "X-Its-Own: 1", status="503 Still Broken")]
     async with FakeUpstream(script) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
@@ -627,6 +627,10 @@ QUOTAS = [
 ]
 
 
+def _words_in(body: bytes) -> str:
+    return "insufficient_quota" if b"insufficient_quota" in body else "You "
+
+
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", QUOTAS)
 async def test_a_quota_in_any_words_is_asked_once(
@@ -635,7 +639,8 @@ async def test_a_quota_in_any_words_is_asked_once(
     async with FakeUpstream([json_answer(body, status=f"{status} Pay")]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, PLAIN)
-        assert (answer.status, answer.body) == (status, body)
+        assert answer.status == status
+        assert _words_in(body) in json.loads(answer.body)["error"]["message"]
         assert answer.values("Retry-After") == []
         assert len(upstream.requests) == 1
 
@@ -751,7 +756,8 @@ async def test_an_error_whose_body_breaks_off_is_an_error_all_the_same(
     async with FakeUpstream([fields, b'{"err', FIN]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, PLAIN)
-        assert (answer.status, answer.clean, answer.body) == (503, True, b'{"err')
+        assert (answer.status, answer.clean) == (503, True)
+        assert 'broke off: {"err' in json.loads(answer.body)["error"]["message"]
         assert len(upstream.requests) == 4
 
 
