@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import headers
 from gateway.policy.enrich import Answer, enrich
 from gateway.policy.error_body import read_error
-from gateway.policy.retry import Reason
+from gateway.policy.retry import Reason, Stop
 from gateway.relay import replies
 from gateway.streams.events import Fault
 
 if TYPE_CHECKING:
+    from gateway.errors import GatewayError
     from gateway.policy.headers import Fields
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
@@ -36,8 +38,12 @@ class _Said(NamedTuple):
     how: str | None
 
 
-def failed(call: Call, failure: Failed) -> None:
-    """Tell the client that the last try failed, in the provider's own words where there are any."""
+def failed(call: Call, failure: Failed, stop: Stop | None = None) -> None:
+    """Tell the client that the last try failed, in the provider's own words where there are any,
+    and else with how often it was tried and why not once more (``stop``).
+    """
+    if failure.held is None and failure.provider_error is None:
+        failure = replace(failure, error=_explained(call, failure.error, stop))
     if call.downstream.started:
         _tell(call, failure)
     elif failure.held is not None:
@@ -46,6 +52,26 @@ def failed(call: Call, failure: Failed) -> None:
         _answer(call, failure, failure.provider_error)
     else:
         replies.refuse(call, failure.error, failure.fields)
+
+
+_WHY_NOT: Final = {
+    Stop.NOT_REPEATABLE: "it is no request that may be sent twice",
+    Stop.AMBIGUOUS: "it may have been billed",
+    Stop.CONTENT: "a part of an answer had come, and each one is billed",
+    Stop.TOO_LATE: "the time for that is over (retry.deadline)",
+    Stop.BUDGET: "this provider's retries of the last minute are used up (retry.budget)",
+}
+"""Why there was no further try; for the other reasons the message speaks for itself."""
+
+
+def _explained(call: Call, error: GatewayError, stop: Stop | None) -> GatewayError:
+    tries, why = call.record.attempts, None if stop is None else _WHY_NOT.get(stop)
+    message = error.message
+    if tries > 1:
+        message += f" Tried {tries} times."
+    if why is not None and error.retryable:
+        message += f" It was not tried again: {why}."
+    return error.but_saying(message)
 
 
 def _pass_on(call: Call, failure: Failed, held: Held) -> None:
