@@ -151,7 +151,8 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     if call.downstream.started and (not stream or is_compressed(coding)):
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
-        return passage.judge(call, exchange) if content else passage.refuse_kind()
+        judged = content and not stream
+        return passage.judge(call, exchange) if judged else passage.refuse_kind()
     if stream:
         return pump.relay(tools, call, exchange)
     if content and passage.must_be_judged(call, content_type):

@@ -21,6 +21,7 @@ from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
 from gateway.streams.coding import Decoder, is_compressed
+from gateway.streams.sse import EVENT_STARTS
 
 if TYPE_CHECKING:
     from gateway.relay.call import Call
@@ -219,7 +220,7 @@ async def refuse_kind() -> Outcome:
     """An answer of another kind than the one that the client has the head of. It would be of that
     kind again.
     """
-    message = "The provider answered another try with something that is no stream."
+    message = "The provider answered another try with something that does not fit the stream begun."
     return failures.invalid(message, retryable=False)
 
 
@@ -248,6 +249,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     elif kind is ErrorBody.HTML:
         what = f'an HTML page ("{call.summary(message, 200)}")'
     elif kind is ErrorBody.TEXT:
+        if plain.lstrip().startswith(EVENT_STARTS):
+            return None  # a stream that could not be told by its first bytes, being compressed
         what = "text that is no JSON"
     elif lenient.is_broken(plain):
         what = "broken JSON"

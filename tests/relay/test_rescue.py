@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
-from gateway.config.credentials import Secret
-from gateway.config.model import Circuit, Provider, Retry, Server, Timeouts
+from gateway.config.model import Circuit, Retry, Server, Timeouts
 from gateway.observe.metrics import Metrics
 from tests.relay.fake_upstream import (
     FIN,
@@ -31,21 +30,13 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+from tests.relay.support import CHAT, FAST, GOOD, JSON, PLAIN, after, backup, counted, with_backup
 
 if TYPE_CHECKING:
-    from tests.relay.conftest import Gateway, StartGateway
+    from tests.relay.conftest import StartGateway
 
-FAST = Retry(max_retries=3, backoff_initial=0.001, backoff_max=0.002, budget=100.0)
-GOOD: list[Step] = [SSE, chunk(WHOLE), LAST_CHUNK]
 OVERLOADED = event({"error": {"message": "Overloaded", "type": "overloaded_error"}})
 INVALID = event({"error": {"message": "no such tool", "type": "invalid_request_error"}})
-CHAT = "/up/v1/chat/completions"
-JSON = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
-PLAIN = request(CHAT, b'{"model":"m"}')
-
-
-def counted(gateway: Gateway, metric: str) -> dict[tuple[str, ...], float]:
-    return dict(gateway.metrics.snapshot().numbers.get(metric, {}))
 
 
 BEFORE_CONTENT: dict[str, list[Step]] = {
@@ -294,22 +285,6 @@ async def test_the_retry_budget_bounds_what_a_dead_provider_sees(
 
 
 # Elsewhere.
-
-
-def backup(port: int, **keys: object) -> Provider:
-    return Provider(
-        name="backup",
-        base_url=f"http://127.0.0.1:{port}",
-        proxy="none",
-        api_key=Secret("env:BACKUP", "sk-backup"),
-        retry=Retry(max_retries=0),
-        **keys,  # type: ignore[arg-type]
-    )
-
-
-def with_backup(port: int, **keys: object) -> dict[str, Any]:
-    """The settings of a provider whose fallback listens on a port."""
-    return {"fallback": ("backup",), "others": {"backup": backup(port, **keys)}}
 
 
 async def test_after_the_last_retry_the_fallback_is_asked_with_its_own_key(
@@ -868,3 +843,52 @@ async def test_a_drain_in_the_middle_of_a_long_event_breaks_the_connection(
             body, clean = await client.answer_body()
         assert not clean
         assert b"gateway_draining" not in body
+
+
+async def test_blank_lines_do_not_decide_what_an_answer_is(start_gateway: StartGateway) -> None:
+    """Some providers send them for as long as their JSON takes."""
+    blank = b"\n" * 5000
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    for body in (JSON, WHOLE):
+        script: list[Step] = [fields, chunk(blank), after(0.05), chunk(body), LAST_CHUNK]
+        async with FakeUpstream(script) as upstream:
+            gateway = await start_gateway(upstream.port, retry=FAST)
+            answer = await ask(gateway.port)
+            assert (answer.clean, answer.body) == (True, blank + body)
+            assert len(upstream.requests) == 1
+
+
+async def test_blank_bytes_without_end_are_not_held_without_end(
+    start_gateway: StartGateway,
+) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    blank = b" " * 70_000
+    script: list[Step] = [fields, chunk(blank), after(0.05), chunk(JSON), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).body == blank + JSON
+
+
+async def test_a_compressed_stream_called_text_is_an_answer(start_gateway: StartGateway) -> None:
+    packed = gzip.compress(b"\n" + WHOLE)
+    fields = ("Content-Type: text/plain", "Content-Encoding: gzip")
+    whole = head("200 OK", *fields, f"Content-Length: {len(packed)}") + packed
+    async with FakeUpstream([whole]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (200, packed)
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("before", [b": ping\n\n", b"\n\n", b": ping\n"])
+async def test_a_final_error_behind_keepalives_is_asked_for_once(
+    start_gateway: StartGateway, before: bytes
+) -> None:
+    error = b'{"error":{"message":"long","type":"invalid_request_error","code":"context_length"}}'
+    script: list[Step] = [SSE, chunk(before), after(0.05), chunk(error), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.status == 400
+        assert json.loads(answer.body)["error"]["message"] == "long"
+        assert len(upstream.requests) == 1
