@@ -145,7 +145,7 @@ def _note_error(call: Call, plain: bytes) -> None:
 
 def must_be_judged(call: Call, content_type: str) -> bool:
     """Whether an answer of this type may be no answer at all, or only half of one."""
-    if not call.known or call.destination_observes or call.request.method != "POST":
+    if not call.inference or call.destination_observes:
         return False
     return (
         not content_type or content_type.startswith("text/") or content_type.endswith(_JUDGED_KINDS)
@@ -172,13 +172,12 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
             whole = await _hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
-            return failures.fell_silent(host, exchange.fields)
+            return failures.fell_silent(host, exchange.fields, begun=bool(held.strip()))
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        return failures.broken_off(host, exchange.fields)
-    if whole and exchange.broke:
-        return failures.broken_off(host, exchange.fields)
-    if whole and not _is_decodable(exchange, bytes(held)):
-        return failures.broken_off(host, exchange.fields)
+        held += exchange.ready()
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
+    if whole and (exchange.broke or not _is_decodable(exchange, bytes(held))):
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
     if failed is not None:
@@ -261,7 +260,9 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     else:
         return None
     call.record.upstream_body = kind
-    return failures.invalid(f"The provider answered with {what}.", fields=exchange.fields)
+    broken = kind is ErrorBody.JSON
+    message = f"The provider answered with {what}."
+    return failures.invalid(message, begun=broken, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:
