@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.streams import lenient
 from gateway.streams.events import Facts, Fault, Kind, ProviderError, Reader
+from gateway.streams.sse import bare_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +61,16 @@ class BaseReader:
         self._raises = False
         self._told = False
 
-    def read_bare(self, block: bytes) -> Kind:  # noqa: ARG002 - the interface's parameter
-        """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``)."""
-        return Kind.HEARTBEAT
+    def read_bare(self, block: bytes) -> Kind:
+        """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``), but for
+        an error as bare JSON: that is how servers fail that have begun with keepalives. No client
+        sees it there, so it is not the form on which they raise.
+        """
+        error = _error_in(bare_lines(block)) if self.facts.error is None else None
+        if error is None:
+            return Kind.HEARTBEAT
+        kind = error.get("type") or error.get("status")
+        return self._fail(kind, error.get("message"), error.get("code"), error.get("param"))
 
     def read_done(self) -> None:
         """``[DONE]`` is never proof of success; readers that count choices learn that no more will
@@ -106,6 +114,21 @@ class BaseReader:
     def _fail_text(self, data: bytes) -> Kind:
         """``event: error`` with text that is no JSON."""
         return self._fail("error", data.decode("utf-8", "replace"))
+
+
+def _error_in(text: bytes) -> dict[str, Any] | None:
+    """The error that a JSON object holds, or is; None for anything else."""
+    if text[:1] != b"{":
+        return None
+    try:
+        value: Any = lenient.loads(text)
+    except ValueError:
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    if error:
+        return error if isinstance(error, dict) else {"message": error}
+    is_one = isinstance(value, dict) and "error" in (value.get("type"), value.get("object"))
+    return value if is_one else None
 
 
 def encode(value: object) -> bytes:

@@ -16,6 +16,7 @@ import msgspec
 from gateway.protocols.base import BaseReader, StreamProtocol, convert, decode, encode, event
 from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError
+from gateway.streams.sse import bare_lines
 
 ABNORMAL = frozenset(
     {
@@ -147,7 +148,7 @@ class Reader(BaseReader):
 
     def read_bare(self, block: bytes) -> Kind:
         """Clients collect bare lines as JSON by its braces, and so are some errors sent."""
-        text = block.strip()
+        text = bare_lines(block)
         if text[:1] not in (b"{", b"["):
             return Kind.HEARTBEAT
         return self.read(b"", text)

@@ -38,9 +38,12 @@ def text_fields(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 class Health:
-    """What recent requests say about a provider: its retry budget and its circuits."""
+    """What recent requests say about a provider: its retry budget and its circuits.
 
-    __slots__ = ("budget", "last_error", "models", "provider")
+    ``in_force`` until another configuration takes its place; requests may still be on their way.
+    """
+
+    __slots__ = ("budget", "in_force", "last_error", "models", "provider")
 
     def __init__(self, provider: Provider) -> None:
         circuit = provider.circuit
@@ -48,6 +51,7 @@ class Health:
         self.provider = Breaker(circuit.failures, circuit.open_for)
         self.models = ModelBreakers(circuit.failures, circuit.open_for)
         self.last_error = "none that is known."
+        self.in_force = True
 
 
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,63}")
@@ -112,6 +116,8 @@ class Call:
     destination: Destination | None = None
     rest: str = ""
     facts: RequestFacts = field(default_factory=RequestFacts)
+    inference: bool = False
+    """It is a protocol's inference: sending it twice costs money at worst."""
     hold: Hold = Hold.FIRST_CONTENT
     body: RequestBody | None = None
     received_at: float = 0.0

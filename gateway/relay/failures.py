@@ -161,10 +161,12 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         raise _no_answer(Code.STREAM_TRUNCATED, message, Reason.NO_ANSWER, exchange) from error
 
 
-def invalid(message: str, *, retryable: bool = True, fields: Fields = ()) -> Failed:
-    """An answer that is none."""
+def invalid(
+    message: str, *, retryable: bool = True, begun: bool = False, fields: Fields = ()
+) -> Failed:
+    """An answer that is none; ``begun``: it was going to be one."""
     error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
-    return Failed(error, Failure(Reason.INVALID, retryable), fields=fields)
+    return Failed(error, Failure(Reason.INVALID, retryable, begun=begun), fields=fields)
 
 
 def of_status(
@@ -212,26 +214,26 @@ def _told(error: ProviderError) -> GatewayError:
     )
 
 
-def broken_off(host: str, fields: Fields) -> Failed:
-    """An answer that was to be judged and ended before its end."""
+def broken_off(host: str, fields: Fields, *, begun: bool) -> Failed:
+    """An answer that was to be judged and ended before its end; ``begun``: some of it had come."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STREAM_TRUNCATED,
         f"Upstream connection lost: {host} broke off its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.TRUNCATED, retryable=True), fields=fields)
+    return Failed(error, Failure(Reason.TRUNCATED, retryable=True, begun=begun), fields=fields)
 
 
-def fell_silent(host: str, fields: Fields) -> Failed:
-    """An answer that was to be judged and did not come to its end in time."""
+def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
+    """An answer that was to be judged and did not come to its end in time; ``begun`` as above."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STALLED,
         f"Upstream response timed out: {host} did not finish its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.STALLED, retryable=True), fields=fields)
+    return Failed(error, Failure(Reason.STALLED, retryable=True, begun=begun), fields=fields)
 
 
 def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:

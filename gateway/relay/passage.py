@@ -21,6 +21,7 @@ from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
 from gateway.streams.coding import Decoder, is_compressed
+from gateway.streams.sse import EVENT_STARTS
 
 if TYPE_CHECKING:
     from gateway.relay.call import Call
@@ -148,7 +149,7 @@ def _note_error(call: Call, plain: bytes) -> None:
 
 def must_be_judged(call: Call, content_type: str) -> bool:
     """Whether an answer of this type may be no answer at all, or only half of one."""
-    if not call.known or call.destination_observes or call.request.method != "POST":
+    if not call.inference or call.destination_observes:
         return False
     return (
         not content_type or content_type.startswith("text/") or content_type.endswith(_JUDGED_KINDS)
@@ -175,13 +176,12 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
             whole = await _hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
-            return failures.fell_silent(host, exchange.fields)
+            return failures.fell_silent(host, exchange.fields, begun=bool(held.strip()))
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        return failures.broken_off(host, exchange.fields)
-    if whole and exchange.broke:
-        return failures.broken_off(host, exchange.fields)
-    if whole and not _is_decodable(exchange, bytes(held)):
-        return failures.broken_off(host, exchange.fields)
+        held += exchange.ready()
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
+    if whole and (exchange.broke or not _is_decodable(exchange, bytes(held))):
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
     if failed is not None:
@@ -254,7 +254,7 @@ async def refuse_kind() -> Outcome:
     """An answer of another kind than the one that the client has the head of. It would be of that
     kind again.
     """
-    message = "The provider answered another try with something that is no stream."
+    message = "The provider answered another try with something that does not fit the stream begun."
     return failures.invalid(message, retryable=False)
 
 
@@ -279,6 +279,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     kind, message = words.kind, words.message
     if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
+    if plain.lstrip().startswith(EVENT_STARTS):
+        return None  # a stream that could not be told by its first bytes, being compressed
     if kind is ErrorBody.EMPTY:
         what = "an empty body"
     elif kind is ErrorBody.HTML:
@@ -294,7 +296,9 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     else:
         return None
     call.record.upstream_body = kind
-    return failures.invalid(f"The provider answered with {what}.", fields=exchange.fields)
+    broken = kind is ErrorBody.JSON
+    message = f"The provider answered with {what}."
+    return failures.invalid(message, begun=broken, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:
@@ -337,5 +341,5 @@ def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> b
     error = _error_in(call, plain)
     if error is not None and not error.retryable:
         return False
-    error = provider_error(words.type, words.message, words.code)
-    return error.retryable and not spent
+    told = provider_error(words.type, words.message, words.code)
+    return told.retryable and not spent
