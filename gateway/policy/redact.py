@@ -52,10 +52,10 @@ _URL_LOGIN = re.compile(
     r"([A-Za-z][A-Za-z0-9+.\-]{0,20}+:\\?/\\?/)(?:[^\s/?#\"'<>\\@]*+@)++", re.ASCII
 )
 _KEY_FORMS = re.compile(
-    r"(?:AIza|sk-ant-|sk-or-|sk-proj-|gsk_|gh[opusr]_|github_pat_|ya29\.|eyJ|ABSK"
+    r"(?:AIza|sk-ant-|sk-or-|sk-proj-|gsk_|gh[opusr]_|github_pat_|ya29\.|ABSK"
     rf"|bedrock-api-key-){_BODY}{{4,}}"
     rf"|A[KS]IA[A-Z0-9]{{8,}}{_BODY}*"
-    rf"|{_START}(?:sk-|xai-|csk-|pplx-|nvapi-|AQ\.|1//0){_BODY}{{4,}}"
+    rf"|{_START}(?:sk-|xai-|csk-|pplx-|nvapi-|AQ\.|1//0|eyJ){_BODY}{{4,}}"
     rf"|{_START}(?:sk_|hf_|vck_|fw_|r8_){_BODY}{{20,}}"
     rf"|{_START}tid=[0-9A-Fa-f\-]{{8}}[^\s\"'\\&]*+"
 )
