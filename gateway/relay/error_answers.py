@@ -110,7 +110,7 @@ def _said_in(call: Call, held: Held) -> _Said:
     fields = {name.lower(): value for name, value in held.fields}
     if held.plain is None or call.destination_observes:
         return _Said(held.status, held.body, None)
-    answer = Answer(held.status, fields, held.plain, cut=held.broken)
+    answer = Answer(held.status, fields, held.plain, cut=held.broken, reason=held.reason)
     enriched = enrich(answer, protocol, call.secrets())
     if enriched is None:
         return _Said(held.status, held.plain, None)

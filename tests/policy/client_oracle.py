@@ -42,6 +42,8 @@ OVERFLOW: Final = (
     "input length.*exceeds.*context length", r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
 )  # fmt: skip
 
+DIALECTS: Final = ("openai_chat", "anthropic", "gemini")
+
 SPECIAL: Final = ("FreeUsageLimitError", "GoUsageLimitError")
 """Words of a body for which it has a screen of its own."""
 
@@ -59,8 +61,8 @@ def reaction(status: int, body: bytes, dialect: str) -> Reaction:
     text = body.decode("utf-8", "replace")
     message = shown(status, text, dialect)
     return Reaction(
-        status in (408, 409, 429) or status >= 500 or _any(RETRY, message) or _any(RETRY, text),
-        status == 413 or _code(text) == "context_length_exceeded" or _any(OVERFLOW, message),
+        status in (408, 409, 429) or status >= 500 or finds(RETRY, message) or finds(RETRY, text),
+        status == 413 or _code(text) == "context_length_exceeded" or finds(OVERFLOW, message),
         any(word in text for word in SPECIAL),
     )
 
@@ -124,5 +126,6 @@ def _code(text: str) -> object:
     return error.get("code") if isinstance(error, dict) else None
 
 
-def _any(patterns: tuple[str, ...], text: str) -> bool:
+def finds(patterns: tuple[str, ...], text: str) -> bool:
+    """Whether one of the patterns is in the text."""
     return any(re.search(pattern, text, re.IGNORECASE) for pattern in patterns)

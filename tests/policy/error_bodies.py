@@ -9,7 +9,7 @@ import json
 
 from hypothesis import strategies as st
 
-OWN_SECRET = "own-Credential-0123456789-of-the-request"
+OWN_SECRET = "own-Zyxwvut-Qponmlk-98-Jihgfedc"
 SECRETS = (
     "sk-ant-api03-AbCdEfGh12345678", "sk-proj-AbCdEf123456789012345", "AIzaSyA1234567890abcdefg",
     "gsk_AbCdEf1234567890AbCdEf", "xai-AbCdEf1234567890AbCdEf", "hf_AbCdEf1234567890AbCdEf",
@@ -36,7 +36,7 @@ _ACTED_ON = (
     "range of input length should be [1, 9]", "too many tokens", "context_length_exceeded",
     "context length exceeded", "exceeds the maximum allowed input length of 9 tokens",
     "prompt has 9 tokens, but the configured context size is 8 tokens", "request entity too large",
-    "400 (no body)", "(no body)", "FreeUsageLimitError",
+    "400 (no body)", "(no body)",
 )  # fmt: skip
 _KEYS = (
     "message", "code", "param", "type", "status", "metadata", "raw", "provider_name", "details",
@@ -58,7 +58,8 @@ _words = st.one_of(
 def texts(draw: st.DrawFn) -> str:
     """A few words, mostly with blanks in between."""
     words = [draw(_words) for _ in range(draw(st.integers(0, 3)))]
-    return draw(st.sampled_from((" ", " ", ": ", "; ", "", "\n"))).join(words)
+    glued = "" if not set(words) & set(SECRETS) else " "
+    return draw(st.sampled_from((" ", " ", ": ", "; ", glued, "\n"))).join(words)
 
 
 @st.composite
@@ -98,7 +99,8 @@ def objects(draw: st.DrawFn, has: dict[str, str] | None = None, depth: int = 0) 
 def native(draw: st.DrawFn) -> bytes:
     """An object with an ``error`` that has a message."""
     error = draw(objects({"message": draw(strings())}))
-    return draw(objects({"error": error})).encode("utf-8", "surrogatepass")
+    # A second message beside it may hide the one that counts, from clients of another dialect.
+    return draw(objects({"error": error, "message": "null"})).encode("utf-8", "surrogatepass")
 
 
 @st.composite

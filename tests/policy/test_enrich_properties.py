@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ from gateway import protocols
 from gateway.policy.enrich import MAX_ADDED, Answer, enrich
 from gateway.policy.redact import redact
 from tests.policy import error_bodies
-from tests.policy.client_oracle import reaction, status_text
+from tests.policy.client_oracle import DIALECTS, reaction, status_text
 from tests.policy.error_bodies import OWN_SECRET, SECRETS
 
-DIALECTS = ("openai_chat", "anthropic", "gemini")
 dialects = st.sampled_from(DIALECTS)
 
 
@@ -44,3 +44,69 @@ def test_no_client_does_something_else(status: int, body: bytes, dialect: str) -
 def test_twice_is_once(status: int, body: bytes, dialect: str | None) -> None:
     once = told(status, body, dialect)
     assert told(status, once, dialect) == once
+
+
+@given(error_bodies.statuses, error_bodies.native(), st.sampled_from((*DIALECTS, None)))
+def test_a_message_only_grows_and_all_else_stays(
+    status: int, body: bytes, dialect: str | None
+) -> None:
+    after = told(status, body, dialect)
+    had, has = spelled(body), spelled(after)
+    own, shown = had["error"].pop("message"), has["error"].pop("message")
+    if redact(own) == own and OWN_SECRET not in own and _has_words_of_its_own(status, own):
+        status_first = shown.startswith(str(status)) and f": {own}" in shown
+        assert shown.startswith(own) or status_first
+        assert len(shown) - len(own) <= MAX_ADDED
+    assert shown.strip()
+    assert has["error"] | _without_own_secret(had["error"]) == has["error"]
+    del had["error"], has["error"]
+    if dialect == "anthropic":
+        had["type"] = "error"
+    assert has == _without_own_secret(had)
+
+
+@given(error_bodies.statuses, error_bodies.native())
+def test_of_a_body_in_the_dialect_every_character_stays(status: int, body: bytes) -> None:
+    if OWN_SECRET.encode() in body:
+        return
+    after, own = told(status, body, "openai_chat"), json.loads(body)["error"]["message"]
+    if json.loads(after)["error"]["message"].startswith(own):
+        start = len(os.path.commonprefix((after, body)))
+        assert after.endswith(body[start:]), "something was put in, and nothing taken away"
+
+
+@given(error_bodies.statuses, error_bodies.bodies() | st.binary(max_size=200), dialects)
+def test_what_is_sent_is_the_dialects_or_the_providers_own(
+    status: int, body: bytes, dialect: str
+) -> None:
+    enriched = enrich(Answer(status, {}, body), protocols.BY_NAME[dialect])
+    if enriched is None:
+        return
+    value: Any = json.loads(enriched.body)
+    value = value[0] if isinstance(value, list) else value
+    assert value["error"]["message"].strip()
+    if dialect == "anthropic":
+        assert value["type"] == "error"
+    wanted = {"anthropic": {"type"}, "gemini": {"code", "status"}, "openai_chat": set[str]()}
+    assert value["error"].keys() >= wanted[dialect]
+
+
+@given(error_bodies.statuses, error_bodies.bodies(), dialects)
+def test_no_secret_is_shown(status: int, body: bytes, dialect: str) -> None:
+    after = told(status, body, dialect)
+    if after == body and status in (401, 403):
+        return  # a page that is left to the client
+    assert OWN_SECRET not in after.decode("utf-8", "replace")
+    value: Any = json.loads(after)
+    message = (value[0] if isinstance(value, list) else value)["error"]["message"]
+    assert not [secret for secret in SECRETS if secret in message]
+
+
+def _has_words_of_its_own(status: int, message: str) -> bool:
+    letters = "".join(filter(str.isalpha, message)).lower()
+    phrase = "".join(filter(str.isalpha, status_text(status))).lower()
+    return letters not in ("", phrase)
+
+
+def _without_own_secret(value: Any) -> Any:
+    return json.loads(json.dumps(value).replace(OWN_SECRET, "[redacted]"))

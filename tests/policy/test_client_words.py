@@ -1,0 +1,64 @@
+"""The gateway's idea of what clients do is that of the clients."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policy.client_words import Reading, asks_to_retry, overflow_words, read, shown
+from tests.policy import client_oracle, error_bodies
+from tests.policy.client_oracle import status_text
+
+
+@given(error_bodies.texts())
+def test_the_words_are_those_of_the_clients(text: str) -> None:
+    retry = read(400, text, body=False).retry
+    assert retry == client_oracle.finds(client_oracle.RETRY, text)
+    assert bool(overflow_words(text)) == client_oracle.finds(client_oracle.OVERFLOW, text)
+
+
+@given(error_bodies.statuses, error_bodies.native(), st.sampled_from(client_oracle.DIALECTS))
+def test_what_is_shown_is_what_clients_show(status: int, body: bytes, dialect: str) -> None:
+    text = body.decode("utf-8", "surrogatepass")
+    phrase = status_text(status)
+    assert shown(json.loads(text), text, phrase, dialect) == client_oracle.shown(
+        status, text, dialect
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "body", "code", "reading"),
+    [
+        (400, "No", False, None, Reading(False, False, False)),
+        (400, "No", True, None, Reading(True, True, False)),
+        (400, "exhausted", False, None, Reading(False, True, False)),
+        (409, "No", False, None, Reading(True, True, False)),
+        (500, "No", False, None, Reading(True, True, False)),
+        (413, "No", False, None, Reading(False, False, True)),
+        (400, "No", False, "context_length_exceeded", Reading(False, False, True)),
+        (400, "Prompt is too long", False, None, Reading(False, False, True)),
+        (400, "Try again later", False, None, Reading(True, True, False)),
+    ],
+)
+def test_what_counts_for_a_client(
+    status: int, message: str, body: bool, code: str | None, reading: Reading
+) -> None:
+    assert read(status, message, body=body, code=code) == reading
+
+
+def test_what_one_reading_adds_to_another() -> None:
+    none, both = Reading(False, False, False), Reading(True, True, True)
+    assert both.adds_to(none)
+    assert not none.adds_to(both)
+    assert Reading(False, False, True).adds_to(Reading(True, True, False))
+    assert not both.adds_to(both)
+
+
+def test_a_long_text_is_read_in_no_time() -> None:
+    for words in ("input token count ", "input length ", "4", "exceeds the ", "prompt has 1"):
+        text = words * (65_536 // len(words))
+        assert not overflow_words(text)
+        assert not asks_to_retry(text)
