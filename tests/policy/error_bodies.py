@@ -44,13 +44,30 @@ _KEYS = (
     "request_id", "headers", "object", "success", "title", "body", "retryDelay", "@type", "user_id",
     "previous_errors", "error", "x", "cause", "fieldViolations", "description",
 )  # fmt: skip
-_NUMBERS = ("0", "-0", "1", "1.0", "1e2", "1E+2", "0.10", "400", "429", "500", "12345678901234567890")
+_NUMBERS = (
+    "0",
+    "-0",
+    "1",
+    "1.0",
+    "1e2",
+    "1E+2",
+    "0.10",
+    "400",
+    "429",
+    "500",
+    "12345678901234567890",
+)
 
 _BLANKS = ("", "", "", " ", "\n  ", "\r\n\t")
-_PAGE = "<!DOCTYPE html><html><head><title>{}</title><style>p{{}}</style></head><body>{}</body></html>"
+_PAGE = (
+    "<!DOCTYPE html><html><head><title>{}</title><style>p{{}}</style></head><body>{}</body></html>"
+)
 
 _words = st.one_of(
-    st.sampled_from(_SAID), st.sampled_from(_ACTED_ON), st.sampled_from(SECRETS), st.text(max_size=8)
+    st.sampled_from(_SAID),
+    st.sampled_from(_ACTED_ON),
+    st.sampled_from(SECRETS),
+    st.text(max_size=8),
 )
 
 
@@ -86,7 +103,8 @@ def values(draw: st.DrawFn, depth: int = 0) -> str:
 def objects(draw: st.DrawFn, has: dict[str, str] | None = None, depth: int = 0) -> str:
     """An object; ``has`` are members that it must have."""
     members = {
-        draw(st.sampled_from(_KEYS)): draw(values(depth + 1)) for _ in range(draw(st.integers(0, 3)))
+        draw(st.sampled_from(_KEYS)): draw(values(depth + 1))
+        for _ in range(draw(st.integers(0, 3)))
     }
     members |= has or {}
     names = draw(st.permutations(list(members)))

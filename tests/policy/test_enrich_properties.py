@@ -6,7 +6,6 @@ import json
 import os
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -21,12 +21,10 @@ from gateway.relay import passage
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
-    LAST_CHUNK,
     FakeUpstream,
     Step,
     chunk,
     head,
-    json_answer,
 )
 from tests.relay.raw_client import RawClient, ask, request
 
@@ -123,7 +121,9 @@ async def test_an_error_that_says_all_keeps_its_bytes_and_fields(
 
 
 async def test_a_coding_that_is_not_known_passes_as_it_came(start_gateway: StartGateway) -> None:
-    script = answer_with(b"\x01\x02\x03", "application/json", "Content-Encoding: aws-chunked", "ETag: e")
+    script = answer_with(
+        b"\x01\x02\x03", "application/json", "Content-Encoding: aws-chunked", "ETag: e"
+    )
     async with FakeUpstream([script]) as upstream:
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port)
@@ -161,7 +161,9 @@ async def test_an_observed_provider_speaks_for_itself(start_gateway: StartGatewa
 
 
 async def test_the_answer_to_head_has_no_body(start_gateway: StartGateway) -> None:
-    script = head("404 Not Found", "Content-Type: application/json", "Content-Length: 99", "ETag: e")
+    script = head(
+        "404 Not Found", "Content-Type: application/json", "Content-Length: 99", "ETag: e"
+    )
     async with FakeUpstream([script]) as upstream:
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port, request(CHAT, None, method="HEAD"))
