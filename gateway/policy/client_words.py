@@ -5,7 +5,7 @@ must leave the answers here as they were, or an agent would behave differently b
 decides whether the gateway itself tries again (``policy.retry`` does).
 
 The patterns are those of opencode 1.18 (its retry of a session's step, and its detection of a full
-context), each as narrow as there: a wider one would take a message for one that is acted on already,
+context), each as narrow as there: a wider one would take a message for one that is acted on anyway,
 and let words into it that then are. Other clients look for some of them, or at the status alone.
 """
 

@@ -20,8 +20,10 @@ RETRY: Final = (
     r"network[-_\s]error", "upstream connect", "connection error", "connection refused",
     "connection lost", "socket connection was closed", "socket hang up", "reset before headers",
     "getaddrinfo", "enotfound", "eai_again", "econnrefused", "econnreset", "etimedout",
-    "^timeout$", "(?:request|response|connection|network|stream|read) (?:timeout|timed out|time out)",
-    "try your request again", "retry your request", "resource[_ ]exhausted", "try again (?:later|in)",
+    "^timeout$",
+    "(?:request|response|connection|network|stream|read) (?:timeout|timed out|time out)",
+    "try your request again", "retry your request", "resource[_ ]exhausted",
+    "try again (?:later|in)",
     "(?:currently|temporarily) at capacity",
 )  # fmt: skip
 

@@ -20,11 +20,12 @@ MESSAGES = {
     "azure_429.json": "Requests have exceeded token rate limit. Please retry after 6 seconds.",
     "azure_apim_401.json": "Access denied due to invalid subscription key.",
     "bedrock_429.json": "Too many requests, please wait before trying again. (ThrottlingException)",
-    "cloudflare_524.html": "The provider answered with HTTP 524 and a web page of Cloudflare instead of "
-    'an API error: "api.example | 524: A timeout occurred".',
+    "cloudflare_524.html": "The provider answered with HTTP 524 and a web page of Cloudflare "
+    'instead of an API error: "api.example | 524: A timeout occurred".',
     "cohere_429.json": "You are past the per minute request limit",
     "deepseek_400_octet.json": "No tool output found for tool call call-a.",
-    "empty_503.txt": "The provider answered with HTTP 503 (Service Unavailable) and gave no reason.",
+    "empty_503.txt": "The provider answered with HTTP 503 (Service Unavailable) and gave no "
+    "reason.",
     "envoy_503.txt": "upstream connect error or disconnect/reset before headers. reset reason: "
     "connection termination",
     "fastapi_401.json": "Unauthorized",
@@ -32,8 +33,8 @@ MESSAGES = {
     "gemini_429.json": "You exceeded your current quota (retryDelay: 34s)",
     "gemini_503_array.json": "overloaded",
     "mistral_429.json": "Requests rate limit exceeded (code: 1300; type: rate_limited)",
-    "nginx_502.html": "The provider answered with HTTP 502 (Bad Gateway) and a web page of nginx instead "
-    'of an API error: "502 Bad Gateway".',
+    "nginx_502.html": "The provider answered with HTTP 502 (Bad Gateway) and a web page of nginx "
+    'instead of an API error: "502 Bad Gateway".',
     "ollama_404.json": "model 'x' not found",
     "openai_400.json": "Invalid value for 'temperature'.",
     "openai_429.json": "Rate limit reached for gpt-test-1. Please try again in 1.2s. "
@@ -42,7 +43,8 @@ MESSAGES = {
     "openrouter_402.json": "Insufficient credits",
     "openrouter_429.json": "Provider returned error (slow down; provider_name: Acme)",
     "sglang_400_flat.json": "bad",
-    "xai_400.json": "The model expects one text element. (code: Client specified an invalid argument)",
+    "xai_400.json": "The model expects one text element. "
+    "(code: Client specified an invalid argument)",
 }
 TYPES = {
     400: ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT"),
@@ -116,9 +118,13 @@ def test_what_a_sample_had_it_keeps(error: HttpError) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [error.file for error in HTTP_ERRORS if not error.body.lstrip(b"[").startswith(b'{"error":{')
-     and not error.body.startswith(b'{"type"')],
-)  # fmt: skip
+    [
+        error.file
+        for error in HTTP_ERRORS
+        if not error.body.lstrip(b"[").startswith(b'{"error":{')
+        and not error.body.startswith(b'{"type"')
+    ],
+)
 def test_the_type_of_what_had_none_follows_the_status(file: str) -> None:
     error = BY_FILE[file]
     openai, anthropic, gemini = TYPES[error.status]
@@ -132,37 +138,76 @@ def test_the_type_of_what_had_none_follows_the_status(file: str) -> None:
     ("body", "message"),
     [
         (
-            {"error": {"message": "Invalid request.", "code": "bad_tool_call", "param": "messages[3].tool_calls"}},
+            {
+                "error": {
+                    "message": "Invalid request.",
+                    "code": "bad_tool_call",
+                    "param": "messages[3].tool_calls",
+                }
+            },
             "Invalid request. (code: bad_tool_call; param: messages[3].tool_calls)",
         ),
-        ({"error": {"message": "No", "metadata": {"raw": '{"error":{"message":"tools[3].name is too long"}}'}}},
-         "No (tools[3].name is too long)"),
-        ({"error": {"message": "No", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
-         "No (code: ResponsibleAIPolicyViolation)"),
-        ({"error": {"message": "No", "failed_generation": "<function=x>"}},
-         "No (failed_generation: <function=x>)"),
-        ({"error": {"message": "No", "errors": [{"message": "first"}, {"message": "second"}]}},
-         "No (first; second)"),
-        ({"error": {"message": "No", "details": [{"fieldViolations": [{"field": "a.b", "description": "odd"}]}]}},
-         "No (a.b: odd)"),
+        (
+            {
+                "error": {
+                    "message": "No",
+                    "metadata": {"raw": '{"error":{"message":"tools[3].name is too long"}}'},
+                }
+            },
+            "No (tools[3].name is too long)",
+        ),
+        (
+            {"error": {"message": "No", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
+            "No (code: ResponsibleAIPolicyViolation)",
+        ),
+        (
+            {"error": {"message": "No", "failed_generation": "<function=x>"}},
+            "No (failed_generation: <function=x>)",
+        ),
+        (
+            {"error": {"message": "No", "errors": [{"message": "first"}, {"message": "second"}]}},
+            "No (first; second)",
+        ),
+        (
+            {
+                "error": {
+                    "message": "No",
+                    "details": [{"fieldViolations": [{"field": "a.b", "description": "odd"}]}],
+                }
+            },
+            "No (a.b: odd)",
+        ),
         ({"error": {"message": "No", "field": "a.b"}}, "No (field: a.b)"),
         ({"error": {"message": "No", "type": "invalid_request_error", "code": 400}}, "No"),
-        ({"error": {"message": "See the code a_b.", "code": "a_b", "param": None}}, "See the code a_b."),
+        (
+            {"error": {"message": "See the code a_b.", "code": "a_b", "param": None}},
+            "See the code a_b.",
+        ),
         ({"error": {"message": "Bad Request", "param": "n"}}, "param: n"),
         ({"error": {"message": "400 Bad Request", "param": "n"}}, "param: n"),
         ({"error": {"message": "", "detail": "the cause"}}, "the cause"),
-        ({"error": {"message": ""}}, "The provider answered with HTTP 400 (Bad Request) and gave no reason."),
+        (
+            {"error": {"message": ""}},
+            "The provider answered with HTTP 400 (Bad Request) and gave no reason.",
+        ),
         ({"error": {"message": "1234", "param": "n"}}, "1234 (param: n)"),
         ({"error": {"message": None, "code": "x"}}, "code: x"),
         ({"error": {}}, "The provider answered with HTTP 400 (Bad Request) and gave no reason."),
-        ({"detail": [{"loc": ["body", "n"], "msg": "odd"}, {"loc": ["body", "m"], "msg": "even"}]},
-         "body.n: odd; body.m: even"),
+        (
+            {
+                "detail": [
+                    {"loc": ["body", "n"], "msg": "odd"},
+                    {"loc": ["body", "m"], "msg": "even"},
+                ]
+            },
+            "body.n: odd; body.m: even",
+        ),
         ({"errors": ["first", "second"]}, "first; second"),
         ([{"loc": ["a"], "msg": "one"}, {"msg": "two"}], "a: one; two"),
         ('{"message":"twice wrapped"}', "twice wrapped"),
         ("only text", "only text"),
     ],
-)  # fmt: skip
+)
 def test_what_a_body_says_anywhere_is_in_its_message(body: object, message: str) -> None:
     assert message_of(400, json.dumps(body).encode()) == message
 
@@ -200,12 +245,16 @@ def test_a_page_of_a_login_is_left_to_the_client(status: int) -> None:
 @pytest.mark.parametrize(
     ("server", "body", "maker"),
     [
-        ("awselb/2.0", b"<html><head><title>503 Service Temporarily Unavailable</title>", "an AWS load"),
+        (
+            "awselb/2.0",
+            b"<html><head><title>503 Service Temporarily Unavailable</title>",
+            "an AWS load",
+        ),
         ("envoy", b"<html><body>no healthy upstream</body>", "Envoy"),
         ("", b"<!DOCTYPE html><html><head><title>502</title><body>cloudflare</body>", "Cloudflare"),
         ("nginx/1.25", b"\n <HTML><HEAD><TITLE>502 Bad Gateway</TITLE><STYLE>p{}</STYLE>", "nginx"),
     ],
-)  # fmt: skip
+)
 def test_a_page_gives_its_title_and_its_maker_and_no_markup(
     server: str, body: bytes, maker: str
 ) -> None:
@@ -229,7 +278,10 @@ def test_what_another_gateway_has_told_is_told() -> None:
 
 
 def test_spelling_stays() -> None:
-    body = b'{ "a" : 1.50e+3,\n"error":{"message":"N\\u006f \\/","n":12345678901234567890123,"param":"p" } }\n'
+    body = (
+        b'{ "a" : 1.50e+3,\n"error":'
+        b'{"message":"N\\u006f \\/","n":12345678901234567890123,"param":"p" } }\n'
+    )
     enriched = enrich(Answer(400, {}, body), protocols.BY_NAME["openai_chat"])
     assert enriched is not None
     grown = '(param: p; n: 12345678901234567890123)"'
@@ -280,7 +332,10 @@ def test_what_is_appended_is_bounded_marked_and_whole_characters() -> None:
 
 def test_the_requests_own_credentials_are_shown_nowhere() -> None:
     own = "Own+Secret/98=abcdefgh"
-    body = b'{"error":{"message":"key Own+Secret/98=abcdefgh","param":"Own+Secret\\/98\\u003dabcdefgh"}}'
+    body = (
+        b'{"error":{"message":"key Own+Secret/98=abcdefgh",'
+        b'"param":"Own+Secret\\/98\\u003dabcdefgh"}}'
+    )
     value = told(401, body, secrets=(own, own.replace("/", r"\/")))
     assert "abcdefgh" not in json.dumps(value)
     assert value["error"]["message"].startswith("key [redacted]")
@@ -289,11 +344,15 @@ def test_the_requests_own_credentials_are_shown_nowhere() -> None:
 @pytest.mark.parametrize(
     "secret",
     [
-        "sk-ant-api03-AbCdEfGh12345678", "gsk_AbCdEf1234567890AbCdEf", "AIzaSyA1234567890abcdefg",
-        "Bearer AbCdEf1234567890", "https://x.example/a?sig=AbCdEf1234567890&x=1",
-        "Cookie: session=AbCdEf1234567890", "X-Amz-Signature=AbCdEf1234567890",
+        "sk-ant-api03-AbCdEfGh12345678",
+        "gsk_AbCdEf1234567890AbCdEf",
+        "AIzaSyA1234567890abcdefg",
+        "Bearer AbCdEf1234567890",
+        "https://x.example/a?sig=AbCdEf1234567890&x=1",
+        "Cookie: session=AbCdEf1234567890",
+        "X-Amz-Signature=AbCdEf1234567890",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("form", ["message", "param", "text", "page", "detail"])
 def test_secrets_of_any_form_are_not_shown(secret: str, form: str) -> None:
     body = {

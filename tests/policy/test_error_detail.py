@@ -1,4 +1,4 @@
-"""What an error says beside its message: all of it, once, readable, and nothing that helps nobody."""
+"""What an error says beside its message: all of it, once, readable, and nothing for nobody."""
 
 from __future__ import annotations
 
@@ -12,37 +12,77 @@ from gateway.policy.error_detail import MAX_PIECES, contains, flat, pieces, sent
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        ({"code": "bad_tool_call", "param": "messages[3].tool_calls"},
-         ["code: bad_tool_call", "param: messages[3].tool_calls"]),
-        ({"metadata": {"raw": '{"error":{"message":"why","code":"c"}}', "provider_name": "Acme"}},
-         ["code: c", "why", "provider_name: Acme"]),
+        (
+            {"code": "bad_tool_call", "param": "messages[3].tool_calls"},
+            ["code: bad_tool_call", "param: messages[3].tool_calls"],
+        ),
+        (
+            {
+                "metadata": {
+                    "raw": '{"error":{"message":"why","code":"c"}}',
+                    "provider_name": "Acme",
+                }
+            },
+            ["code: c", "why", "provider_name: Acme"],
+        ),
         ({"metadata": {"raw": "only text"}}, ["only text"]),
         ({"metadata": {"raw": "<html><title>502 Oops</title>"}}, ["502 Oops"]),
-        ({"innererror": {"code": "Policy", "content_filter_result": {"hate": {"filtered": True}}}},
-         ["code: Policy", "content_filter_result.hate.filtered: true"]),
+        (
+            {
+                "innererror": {
+                    "code": "Policy",
+                    "content_filter_result": {"hate": {"filtered": True}},
+                }
+            },
+            ["code: Policy", "content_filter_result.hate.filtered: true"],
+        ),
         ({"details": [{"@type": "x.RetryInfo", "retryDelay": "34s"}]}, ["retryDelay: 34s"]),
         ({"errors": [{"message": "one"}, {"reason": "two"}, "three"]}, ["one", "two", "three"]),
-        ({"detail": [{"loc": ["body", "a", 0], "msg": "odd", "input": "the prompt"}]}, ["body.a.0: odd"]),
+        (
+            {"detail": [{"loc": ["body", "a", 0], "msg": "odd", "input": "the prompt"}]},
+            ["body.a.0: odd"],
+        ),
         ({"violations": [{"field": "f", "description": "d"}]}, ["f: d"]),
         ({"errors": [{"path": ["x", 1], "message": "bad"}]}, ["x.1: bad"]),
         ({"field": "f"}, ["field: f"]),
-        ({"limit": 10, "ratio": 0.5, "on": True, "off": False, "nil": None, "empty": ""},
-         ["limit: 10", "ratio: 0.5", "on: true"]),
+        (
+            {"limit": 10, "ratio": 0.5, "on": True, "off": False, "nil": None, "empty": ""},
+            ["limit: 10", "ratio: 0.5", "on: true"],
+        ),
         ({"type": "invalid_request_error", "status": "INVALID_ARGUMENT", "code": 400}, []),
-        ({"type": "tokens", "status": "FAILED_PRECONDITION"}, ["type: tokens", "status: FAILED_PRECONDITION"]),
+        (
+            {"type": "tokens", "status": "FAILED_PRECONDITION"},
+            ["type: tokens", "status: FAILED_PRECONDITION"],
+        ),
         ({"code": "same", "reason": "same"}, ["code: same"]),
         ({"line": "a\n\t b\0c"}, ["line: a b c"]),
     ],
-)  # fmt: skip
+)
 def test_what_an_error_says_beside_its_message(error: dict[str, Any], said: list[str]) -> None:
     assert pieces({"error": {"message": "No", **error}}, "No", 400) == said
 
 
 @pytest.mark.parametrize(
     "key",
-    ["request_id", "id", "user_id", "trace_id", "responseId", "timestamp", "documentation_url", "stack",
-     "headers", "@type", "object", "input", "ctx", "is_byok", "statusCode", "x_request_id"],
-)  # fmt: skip
+    [
+        "request_id",
+        "id",
+        "user_id",
+        "trace_id",
+        "responseId",
+        "timestamp",
+        "documentation_url",
+        "stack",
+        "headers",
+        "@type",
+        "object",
+        "input",
+        "ctx",
+        "is_byok",
+        "statusCode",
+        "x_request_id",
+    ],
+)
 def test_what_helps_nobody_is_left_out(key: str) -> None:
     assert pieces({"error": {"message": "No", key: "1b2c3d"}}, "No") == []
 

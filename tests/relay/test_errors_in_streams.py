@@ -1,5 +1,5 @@
-"""Errors of streams: as HTTP errors while the head is the gateway's to choose, in-band after it, and
-either way with all that the provider said.
+"""Errors of streams: as HTTP errors while the head is the gateway's to choose, in-band after it,
+and either way with all that the provider said.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.relay.fake_upstream import (
     json_answer,
 )
 from tests.relay.raw_client import RawClient, ask, request
-from tests.relay.streams import ROLE, WHOLE, event
+from tests.relay.streams import WHOLE, event
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -54,7 +54,7 @@ def errors_in(body: bytes) -> list[dict[str, Any]]:
 async def ask_after_a_keepalive(
     start_gateway: StartGateway, path: str, *answers: list[Step], **keys: Any
 ) -> Answer:
-    """What comes after a head that has been sent for a keepalive: a first try that falls silent, and
+    """What comes after a head that went out for a keepalive: a first try that falls silent, and
     then those answers.
     """
     timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
@@ -75,19 +75,41 @@ async def ask_after_a_keepalive(
     ("path", "status", "body", "told"),
     [
         (CHAT, "413 Too Large", PAGE, {"type": "invalid_request_error"}),
-        (CHAT, "401 No", b'{"detail":"no key"}', {"type": "authentication_error", "message": "no key"}),
-        (CHAT, "400 No", b'{"error":{"message":"m","code":"c","metadata":{"raw":"why"}}}',
-         {"message": "m (code: c; why)", "code": "c"}),
+        (
+            CHAT,
+            "401 No",
+            b'{"detail":"no key"}',
+            {"type": "authentication_error", "message": "no key"},
+        ),
+        (
+            CHAT,
+            "400 No",
+            b'{"error":{"message":"m","code":"c","metadata":{"raw":"why"}}}',
+            {"message": "m (code: c; why)", "code": "c"},
+        ),
         (CHAT, "403 No", b"", {"type": "permission_error"}),
-        (MESSAGES, "401 No", b'{"detail":"no key"}', {"type": "authentication_error", "message": "no key"}),
+        (
+            MESSAGES,
+            "401 No",
+            b'{"detail":"no key"}',
+            {"type": "authentication_error", "message": "no key"},
+        ),
         (MESSAGES, "413 Too Large", PAGE, {"type": "request_too_large"}),
-        (MESSAGES, "400 No", b'{"type":"error","error":{"type":"invalid_request_error","message":"m","param":"p"}}',
-         {"type": "invalid_request_error", "message": "m (param: p)"}),
-        (RESPONSES, "400 No", b'{"error":{"message":"m","type":"invalid_request_error","param":"p"}}',
-         {"message": "m (param: p)"}),
+        (
+            MESSAGES,
+            "400 No",
+            b'{"type":"error","error":{"type":"invalid_request_error","message":"m","param":"p"}}',
+            {"type": "invalid_request_error", "message": "m (param: p)"},
+        ),
+        (
+            RESPONSES,
+            "400 No",
+            b'{"error":{"message":"m","type":"invalid_request_error","param":"p"}}',
+            {"message": "m (param: p)"},
+        ),
         (RESPONSES, "401 No", b"no key", {"message": "no key", "type": "authentication_error"}),
     ],
-)  # fmt: skip
+)
 async def test_an_http_error_after_the_head_is_told_in_band_with_its_type(
     start_gateway: StartGateway, path: str, status: str, body: bytes, told: dict[str, str]
 ) -> None:
@@ -99,7 +121,8 @@ async def test_an_http_error_after_the_head_is_told_in_band_with_its_type(
 
 
 async def test_gemini_is_told_the_status_in_band(start_gateway: StartGateway) -> None:
-    body = b'{"error":{"code":403,"message":"m","status":"PERMISSION_DENIED","details":[{"reason":"WHY"}]}}'
+    denied = {"code": 403, "message": "m", "status": "PERMISSION_DENIED"}
+    body = json.dumps({"error": denied | {"details": [{"reason": "WHY"}]}}).encode()
     for refusal in (body, b'{"detail":"m"}'):
         answer = await ask_after_a_keepalive(
             start_gateway, GEMINI, [error_answer("403 Forbidden", refusal)]
@@ -156,14 +179,29 @@ async def test_an_error_that_is_the_first_event_is_an_http_error_with_its_detail
 @pytest.mark.parametrize(
     ("path", "frames", "status", "message"),
     [
-        (MESSAGES, b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error",'
-                   b'"message":"m","details":{"field":"f"}}}\n\n', 400, "m (field: f)"),
-        (RESPONSES, b'event: error\ndata: {"type":"error","code":"invalid_prompt","message":"m",'
-                    b'"param":"input[2]"}\n\n', 400, "m (code: invalid_prompt; param: input[2])"),
-        (GEMINI, b'data: {"error":{"code":403,"message":"m","status":"PERMISSION_DENIED",'
-                 b'"details":[{"reason":"WHY"}]}}\r\n\r\n', 403, "m (WHY)"),
+        (
+            MESSAGES,
+            b'event: error\ndata: {"type":"error","error":{"type":"invalid_request_error",'
+            b'"message":"m","details":{"field":"f"}}}\n\n',
+            400,
+            "m (field: f)",
+        ),
+        (
+            RESPONSES,
+            b'event: error\ndata: {"type":"error","code":"invalid_prompt","message":"m",'
+            b'"param":"input[2]"}\n\n',
+            400,
+            "m (code: invalid_prompt; param: input[2])",
+        ),
+        (
+            GEMINI,
+            b'data: {"error":{"code":403,"message":"m","status":"PERMISSION_DENIED",'
+            b'"details":[{"reason":"WHY"}]}}\r\n\r\n',
+            403,
+            "m (WHY)",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_a_first_error_event_is_an_http_error_in_each_protocol(
     start_gateway: StartGateway, path: str, frames: bytes, status: int, message: str
 ) -> None:
@@ -192,7 +230,7 @@ async def test_googles_wait_in_an_error_event_is_told(start_gateway: StartGatewa
 
 async def test_googles_wait_in_an_error_event_is_kept(start_gateway: StartGateway) -> None:
     soon = RATE | {"details": [{"retryDelay": "0.2s"}]}
-    good = b'data: {"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}\r\n\r\n'
+    good = event({"candidates": [{"content": {"parts": [{"text": "x"}]}, "finishReason": "STOP"}]})
     first: list[Step] = [SSE, chunk(event({"error": soon})), LAST_CHUNK]
     async with FakeUpstream(first, [SSE, chunk(good), LAST_CHUNK]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
@@ -226,4 +264,3 @@ async def test_a_json_error_for_a_stream_stays_one(start_gateway: StartGateway) 
                 assert (answer.status, answer.clean) == (400, True)
                 assert answer.body == b'{"error":{"message":"m (param: p)","param":"p"}}'
         assert len(upstream.requests) == 2
-        assert ROLE not in answer.body

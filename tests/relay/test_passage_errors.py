@@ -1,5 +1,5 @@
-"""HTTP errors on the wire: what is sent instead of a body fits its header fields, in any coding, and
-bodies without end, size or sense cost little.
+"""HTTP errors on the wire: what is sent instead of a body fits its header fields, in any coding,
+and bodies without end, size or sense cost little.
 """
 
 from __future__ import annotations
@@ -260,14 +260,17 @@ async def test_an_error_that_breaks_off_is_told_as_far_as_it_has_come(
     ("body", "words"),
     [
         (b'{"error":' * 10_000 + b"1" + b"}" * 10_000, "broken JSON"),
-        (b'{"error":{"message":"m","details":' + b"[" * 10_000 + b"]" * 10_000 + b"}}", "broken JSON: m"),
+        (
+            b'{"error":{"message":"m","details":' + b"[" * 10_000 + b"]" * 10_000 + b"}}",
+            "broken JSON: m",
+        ),
         (b"\0" * 50_000, "gave no reason"),
         (b"\xff\xfe\xfd text", "text"),
         (b'{"error":{"message":"a\xff\0b"}}', "b"),
         (b'{"error":{"message":"' + b"5 MB " * 1_000_000 + b'"}}', "5 MB 5 MB"),
         (b"<html><title>" + b"<b>" * 300_000, "a web page"),
     ],
-)  # fmt: skip
+)
 async def test_a_body_without_sense_is_told_in_one_sentence(
     start_gateway: StartGateway, body: bytes, words: str
 ) -> None:
@@ -293,12 +296,18 @@ async def test_a_body_without_sense_is_told_in_one_sentence(
         (429, PAGE, (), [b"5"], 2),
         (429, b"", ("Retry-After: 0",), [b"0"], 2),
         (429, b'{"error":{"message":"m","code":"insufficient_quota"}}', (), [], 1),
-        (503, b'{"error":{"message":"m","code":"insufficient_quota"}}', ("Retry-After: 0",), [b"0"], 1),
+        (
+            503,
+            b'{"error":{"message":"m","code":"insufficient_quota"}}',
+            ("Retry-After: 0",),
+            [b"0"],
+            1,
+        ),
         (503, b'{"error":{"message":"m"}}', ("Retry-After: 0",), [b"0"], 2),
         (413, b"too big", (), [], 1),
         (400, b"no", (), [], 1),
     ],
-)  # fmt: skip
+)
 async def test_a_rate_limit_says_when_in_whatever_form_it_came(
     start_gateway: StartGateway,
     status: int,
