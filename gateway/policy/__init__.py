@@ -7,7 +7,7 @@
 - ``redact``      takes secrets out of everything that is logged or shown
 - ``enrich``      an error's body as the client should see it; ``error_body`` (its shape),
   ``error_detail`` (what it says beside its message), ``client_words`` (what clients do about that),
-  ``json_edit`` and ``status_words`` are its parts
+  ``json_edit``, ``json_mask`` and ``status_words`` are its parts
 - ``retry``       whether and when a failed try is made again; the table of failures
 - ``budget``      how many retries a provider may cost in a minute
 - ``breaker``     when a provider is not asked for a while

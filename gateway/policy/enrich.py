@@ -19,10 +19,10 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy import client_words, json_edit
+from gateway.policy import client_words, json_edit, json_mask
 from gateway.policy.error_body import Document, ErrorBody, read_document
 from gateway.policy.error_detail import contains, flat, pieces, sentence
-from gateway.policy.redact import MASK, redact, scrub
+from gateway.policy.redact import redact, scrubber
 from gateway.policy.status_words import named, nothing_said, only_says, phrase_of
 
 if TYPE_CHECKING:
@@ -106,25 +106,15 @@ def enrich(
 
 def _without(document: Document, secrets: Sequence[str]) -> Document:
     """The document without the request's credentials, wherever in it a provider repeats them."""
-    text = _masked(document.text, secrets)
-    if secrets and "\\u" in text:
-        # Some spell a sign of it as an escape; then all is spelled anew.
-        plain = json_edit.dump(json.loads(text))
-        masked = _masked(plain, secrets)
-        text = text if masked == plain else masked
+    text = json_mask.masked(document.text, document.value, secrets)
     if text == document.text:
         return document
     return document._replace(text=text, value=json.loads(text), repaired=True)
 
 
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return text
-
-
 def _cleaner(secrets: Sequence[str]) -> Callable[[str], str]:
-    return lambda text: redact(scrub(text, secrets) if secrets else text)
+    scrub = scrubber(secrets)
+    return lambda text: redact(scrub(text))
 
 
 # JSON.
@@ -206,7 +196,7 @@ class _Growth:
         if MARKER in base[-2 * len(MARKER) :]:
             return message
         empty = only_says(answer.status, base)
-        said = "" if empty else message if message == base else f"{base} {message}"
+        said = "" if empty else message if message == base else f"{base} ¦ {message}"
         told = pieces(self._value, said, answer.status, clean=self._clean)
         told = [piece for piece in told if not only_says(answer.status, piece)]
         if answer.amazon_type and not contains(message, answer.amazon_type):

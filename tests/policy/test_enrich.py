@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -339,6 +340,26 @@ def test_the_requests_own_credentials_are_shown_nowhere() -> None:
     value = told(401, body, secrets=(own, own.replace("/", r"\/")))
     assert "abcdefgh" not in json.dumps(value)
     assert value["error"]["message"].startswith("key [redacted]")
+
+
+def test_a_credential_that_looks_like_anything_else_breaks_no_body() -> None:
+    body = b'{"error":{"message":"m 123456","n":123456,"param":"p"}}'
+    assert told(400, body, secrets=("123456",))["error"] == {
+        "message": "m [redacted] (param: p)",
+        "n": 123456,
+        "param": "p",
+    }
+    assert told(400, body, secrets=("message", "string"))["error"]["message"]
+
+
+@pytest.mark.parametrize("size", [40, 16_384])
+def test_long_credentials_cost_little(size: int) -> None:
+    said = [f"sk-ant-{number}-abcdefghijklmnop" for number in range(9000)]
+    body = json.dumps({"error": {"message": "m", "details": said}}).encode()
+    secret = "".join(chr(97 + number * number % 26) + str(number) for number in range(size))[:size]
+    began = time.process_time()
+    assert told(400, body, secrets=(secret,))["error"]["message"] == "m ([redacted])"
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
