@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import json
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Bodies take their time on a busy machine."""
 
 OWN_SECRET = "own-Zyxwvut-Qponmlk-98-Jihgfedc"
 SECRETS = (

@@ -13,6 +13,7 @@ from tests.policy import client_oracle, error_bodies
 from tests.policy.client_oracle import status_text
 
 
+@error_bodies.unhurried
 @given(error_bodies.texts())
 def test_the_words_are_those_of_the_clients(text: str) -> None:
     retry = read(400, text, body=False).retry
@@ -20,6 +21,7 @@ def test_the_words_are_those_of_the_clients(text: str) -> None:
     assert bool(overflow_words(text)) == client_oracle.finds(client_oracle.OVERFLOW, text)
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.native(), st.sampled_from(client_oracle.DIALECTS))
 def test_what_is_shown_is_what_clients_show(status: int, body: bytes, dialect: str) -> None:
     text = body.decode("utf-8", "surrogatepass")

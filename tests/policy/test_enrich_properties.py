@@ -32,18 +32,21 @@ def spelled(body: bytes) -> Any:
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.bodies(), dialects)
 def test_no_client_does_something_else(status: int, body: bytes, dialect: str) -> None:
     after = told(status, body, dialect)
     assert reaction(status, after, dialect) == reaction(status, body, dialect)
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.bodies() | st.binary(max_size=60), dialects | st.none())
 def test_twice_is_once(status: int, body: bytes, dialect: str | None) -> None:
     once = told(status, body, dialect)
     assert told(status, once, dialect) == once
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.native(), st.sampled_from((*DIALECTS, None)))
 def test_a_message_only_grows_and_all_else_stays(
     status: int, body: bytes, dialect: str | None
@@ -63,6 +66,7 @@ def test_a_message_only_grows_and_all_else_stays(
     assert has == _without_own_secret(had)
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.native())
 def test_of_a_body_in_the_dialect_every_character_stays(status: int, body: bytes) -> None:
     if OWN_SECRET.encode() in body:
@@ -74,6 +78,7 @@ def test_of_a_body_in_the_dialect_every_character_stays(status: int, body: bytes
         assert after.endswith(body[start:]), "something was put in, and nothing taken away"
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.bodies() | st.binary(max_size=200), dialects)
 def test_what_is_sent_is_the_dialects_or_the_providers_own(
     status: int, body: bytes, dialect: str
@@ -90,6 +95,7 @@ def test_what_is_sent_is_the_dialects_or_the_providers_own(
     assert value["error"].keys() >= wanted[dialect]
 
 
+@error_bodies.unhurried
 @given(error_bodies.statuses, error_bodies.bodies(), dialects)
 def test_no_secret_is_shown(status: int, body: bytes, dialect: str) -> None:
     after = told(status, body, dialect)

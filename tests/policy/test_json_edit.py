@@ -80,6 +80,7 @@ def _paths(value: Any, path: Path = ()) -> list[Path]:
     return found
 
 
+@error_bodies.unhurried
 @given(error_bodies.values(), st.data())
 def test_any_value_is_exchanged_and_nothing_else(text: str, data: st.DataObject) -> None:
     value = json.loads(text)

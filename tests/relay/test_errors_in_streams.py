@@ -264,3 +264,24 @@ async def test_a_json_error_for_a_stream_stays_one(start_gateway: StartGateway) 
                 assert (answer.status, answer.clean) == (400, True)
                 assert answer.body == b'{"error":{"message":"m (param: p)","param":"p"}}'
         assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b'{"error":{"message":"m","code":400,"metadata":{"raw":"why"}}}', 400, "m (why)"),
+        (b'{"detail":[{"loc":["body","n"],"msg":"odd"}]}', 502, "body.n: odd"),
+        (b'{"type":"error","error":{"type":"invalid_request_error","message":"m","param":"p"}}', 400,
+         "m (param: p)"),
+    ],
+)  # fmt: skip
+async def test_an_error_in_a_200_is_told_with_its_detail(
+    start_gateway: StartGateway, body: bytes, status: int, message: str
+) -> None:
+    async with FakeUpstream([json_answer(body)]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        for path in (CHAT, MESSAGES):
+            answer = await ask(gateway.port, request(path))
+            told = json.loads(answer.body)
+            assert (answer.status, told["error"]["message"]) == (status, message)
+            assert ("type" in told) >= (path == MESSAGES)
