@@ -271,10 +271,13 @@ async def test_a_json_error_for_a_stream_stays_one(start_gateway: StartGateway) 
     [
         (b'{"error":{"message":"m","code":400,"metadata":{"raw":"why"}}}', 400, "m (why)"),
         (b'{"detail":[{"loc":["body","n"],"msg":"odd"}]}', 502, "body.n: odd"),
-        (b'{"type":"error","error":{"type":"invalid_request_error","message":"m","param":"p"}}', 400,
-         "m (param: p)"),
+        (
+            b'{"error":{"type":"invalid_request_error","message":"m","param":"p"}}',
+            400,
+            "m (param: p)",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_an_error_in_a_200_is_told_with_its_detail(
     start_gateway: StartGateway, body: bytes, status: int, message: str
 ) -> None:
