@@ -37,17 +37,17 @@ _OVERFLOW: Final = re.compile(
     r"|exceeds the context window|exceeds (?:the )?(?:model's )?maximum context length"
     r"|input token count.{0,1000}exceeds the maximum|maximum prompt length is \d"
     r"|reduce the length of the messages|maximum context length is \d"
-    r"|exceeds (?:the )?maximum allowed input length of [\d,]{1,20} token"
-    r"|input \(\d{1,20} tokens\) is longer than the model'?s context length"
+    r"|exceeds (?:the )?maximum allowed input length of [\d,]+ token"
+    r"|input \(\d+ tokens\) is longer than the model'?s context length"
     r"|exceeds the limit of \d|exceeds the available context size|greater than the context length"
     r"|context window exceeds limit|exceeded model token limit"
-    r"|too large for model with \d{1,20} maximum context length"
-    r"|prompt has [\d,]{1,20} tokens?, but the configured context size is [\d,]{1,20} token"
+    r"|too large for model with \d+ maximum context length"
+    r"|prompt has [\d,]+ tokens?, but the configured context size is [\d,]+ token"
     r"|model_context_window_exceeded|prompt too long; exceeded (?:max )?context length"
     r"|range of input length should be|context[_ ]length[_ ]exceeded|too many tokens"
-    r"|token limit exceeded|request entity too large|context length is only \d{1,20} tokens"
+    r"|token limit exceeded|request entity too large|context length is only \d+ tokens"
     r"|input length.{0,1000}exceeds.{0,1000}context length"
-    r"|^4(?:00|13)\s{0,9}(?:status code)?\s{0,9}\(no body\)",
+    r"|^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
     re.IGNORECASE,
 )
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import client_words, json_edit, json_mask
 from gateway.policy.error_body import Document, ErrorBody, read_document
-from gateway.policy.error_detail import contains, flat, pieces, sentence
+from gateway.policy.error_detail import APART, contains, flat, pieces, sentence
 from gateway.policy.redact import redact, scrubber
 from gateway.policy.status_words import named, nothing_said, only_says, phrase_of
 
@@ -95,7 +95,7 @@ def enrich(
     document = read_document(answer.plain)
     try:
         if document.kind is ErrorBody.JSON and document.readable:
-            return _of_json(answer, _without(document, secrets), protocol, secrets)
+            return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
         document = document._replace(readable=False, text="")
     if protocol is None or (document.kind is ErrorBody.HTML and answer.status in _LEFT_TO_CLIENTS):
@@ -123,6 +123,7 @@ def _cleaner(secrets: Sequence[str]) -> Callable[[str], str]:
 def _of_json(
     answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
 ) -> Enriched | None:
+    came, document = document, _without(document, secrets)
     source, value, changed = document.text, document.value, document.repaired
     root: Path = ()
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -141,7 +142,7 @@ def _of_json(
         return None
     base = _base_message(value)
     dialect = "" if protocol is None else protocol.name
-    growth = _Growth(answer, document, value, dialect, _cleaner(secrets))
+    growth = _Growth(answer, came, value, dialect, _cleaner(secrets))
 
     def edited(message: str) -> str:
         edits = _native_edits(source, root, base, message) if native else []
@@ -173,7 +174,7 @@ class _Growth:
     def __init__(
         self,
         answer: Answer,
-        document: Document,
+        came: Document,
         value: dict[str, Any],
         dialect: str,
         clean: Callable[[str], str],
@@ -182,10 +183,12 @@ class _Growth:
         self._answer, self._value, self._clean = answer, value, clean
         self._code = error.get("code") if isinstance(error, dict) else None
         self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
-        source = document.text[:MAX_MESSAGE]
+        source, read = came.text[:MAX_MESSAGE], came.value
+        if came.repaired:  # clients cannot read it
+            source, read = answer.plain[:MAX_MESSAGE].decode("utf-8", "replace"), None
         self._body = client_words.asks_to_retry(source)
         phrase = answer.reason or phrase_of(answer.status)
-        self._shown = client_words.shown(document.value, source, phrase, dialect)[:MAX_MESSAGE]
+        self._shown = client_words.shown(read, source, phrase, dialect)[:MAX_MESSAGE]
         self._before = self._read(self._shown)
 
     def grow(self, base: str) -> str:
@@ -196,7 +199,7 @@ class _Growth:
         if MARKER in base[-2 * len(MARKER) :]:
             return message
         empty = only_says(answer.status, base)
-        said = "" if empty else message if message == base else f"{base} ¦ {message}"
+        said = "" if empty else message if message == base else f"{base}{APART}{message}"
         told = pieces(self._value, said, answer.status, clean=self._clean)
         told = [piece for piece in told if not only_says(answer.status, piece)]
         if answer.amazon_type and not contains(message, answer.amazon_type):

@@ -23,6 +23,9 @@ _MAX_TEXT: Final = 70_000
 _MAX_KEY: Final = 100
 _MAX_VISITED: Final = 2000
 
+APART: Final = " ¦ "
+"""Keeps things that are said apart: the end of one and the beginning of the next say nothing."""
+
 MESSAGE_KEYS: Final = (
     "message", "Message", "detail", "msg", "error_description", "error_message", "errorMessage",
     "error_msg", "description", "title", "raw", "reason",
@@ -102,7 +105,7 @@ def pieces(
         words = text.removeprefix(f"{piece.name}: ")
         if _is_telling(piece, status) and not contains(said, words):
             found.append(text)
-            said = f"{said}; {text}"
+            said = f"{said}{APART}{text}"
     return found
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.client_words import Reading, asks_to_retry, overflow_words, read, shown
@@ -21,10 +22,31 @@ def test_the_words_are_those_of_the_clients(text: str) -> None:
     assert bool(overflow_words(text)) == client_oracle.finds(client_oracle.OVERFLOW, text)
 
 
+@pytest.mark.parametrize("pattern", client_oracle.RETRY)
+@settings(error_bodies.unhurried, max_examples=10)
+@given(data=st.data())
+def test_each_word_for_another_try_is_known(pattern: str, data: st.DataObject) -> None:
+    assert asks_to_retry(data.draw(st.from_regex(re.compile(pattern, re.ASCII))))
+
+
+@pytest.mark.parametrize("pattern", client_oracle.OVERFLOW)
+@settings(error_bodies.unhurried, max_examples=10)
+@given(data=st.data())
+def test_each_word_for_a_full_context_is_known(pattern: str, data: st.DataObject) -> None:
+    assert overflow_words(data.draw(st.from_regex(re.compile(pattern, re.ASCII))))
+
+
+_objects = st.one_of(
+    error_bodies.native().map(lambda body: body.decode("utf-8", "surrogatepass")),
+    error_bodies.objects(),
+    error_bodies.objects({"message": '"top"'}),
+    error_bodies.objects({"error": '"only text"'}),
+)
+
+
 @error_bodies.unhurried
-@given(error_bodies.statuses, error_bodies.native(), st.sampled_from(client_oracle.DIALECTS))
-def test_what_is_shown_is_what_clients_show(status: int, body: bytes, dialect: str) -> None:
-    text = body.decode("utf-8", "surrogatepass")
+@given(error_bodies.statuses, _objects, st.sampled_from(client_oracle.DIALECTS))
+def test_what_is_shown_is_what_clients_show(status: int, text: str, dialect: str) -> None:
     phrase = status_text(status)
     assert shown(json.loads(text), text, phrase, dialect) == client_oracle.shown(
         status, text, dialect

@@ -225,16 +225,27 @@ def test_what_a_body_says_anywhere_is_in_its_message(body: object, message: str)
         {"error": {"message": "too", "code": "n", "param": "many tokens"}},
         {"detail": "rate\nlimit"},
         {"message": "GoUsageLimitError"},
+        {"error": '{"message": 0, "path": 429}'},
+        '{"message": "{}", "code": "request_too_large"}',
+        [429],
     ],
 )
 @pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini"])
-def test_words_on_which_clients_act_are_not_put_into_a_message(
-    body: dict[str, object], dialect: str
-) -> None:
+def test_words_on_which_clients_act_are_not_put_into_a_message(body: object, dialect: str) -> None:
     source = json.dumps(body).encode()
     enriched = enrich(Answer(400, {}, source), protocols.BY_NAME[dialect])
     after = source if enriched is None else enriched.body
     assert reaction(400, after, dialect) == reaction(400, source, dialect)
+
+
+def test_the_phrase_that_counts_is_the_one_that_came() -> None:
+    """A client shows more than a message only where that is the answer's own phrase."""
+    body = b'{"error":{"message":"Bad Request","param":"request entity too large"}}'
+    for reason, told in (("", True), ("Nope", False)):
+        answer = Answer(400, {}, body, reason=reason)
+        enriched = enrich(answer, protocols.BY_NAME["openai_chat"])
+        after = body if enriched is None else enriched.body
+        assert ("too large" in json.loads(after)["error"]["message"]) is told
 
 
 @pytest.mark.parametrize("status", [401, 403])
