@@ -90,19 +90,22 @@ def _tell(call: Call, failure: Failed) -> None:
     error = failure.error
     fault = Fault(error.code, error.message)
     if failure.held is not None:
-        fault = _fault(_said_in(call, failure.held), fault)
+        fault = _fault(call, _said_in(call, failure.held), fault)
     elif failure.provider_error is not None:
-        fault = _fault(_said(call, failure, failure.provider_error), fault)
+        fault = _fault(call, _said(call, failure, failure.provider_error), fault)
     replies.note(call, error, fault.code)
     replies.tell(call, fault, failure.frames)
 
 
-def _fault(said: _Said, otherwise: Fault) -> Fault:
-    """What is told in-band of an error that would have been an HTTP one."""
-    words = read_error(said.body)
-    return Fault(
-        words.code or otherwise.code, words.message or otherwise.message, words.type, said.status
-    )
+def _fault(call: Call, said: _Said, otherwise: Fault) -> Fault:
+    """What is told in-band of an error that would have been an HTTP one. Its type must say what its
+    status would have said: one without is taken for the server's fault, and asked again.
+    """
+    words, kind = read_error(said.body), None
+    if said.status < 500:
+        kind = read_error(replies.dialect(call).error_body(said.status, None, "")).type
+    code, message = words.code or otherwise.code, words.message or otherwise.message
+    return Fault(code, message, words.type or kind, said.status)
 
 
 def _said_in(call: Call, held: Held) -> _Said:

@@ -87,6 +87,10 @@ async def ask_after_a_keepalive(
             b'{"error":{"message":"m","code":"c","metadata":{"raw":"why"}}}',
             {"message": "m (code: c; why)", "code": "c"},
         ),
+        (CHAT, "401 No", PAGE, {"type": "authentication_error"}),
+        (MESSAGES, "403 No", PAGE, {"type": "permission_error"}),
+        (CHAT, "404 No", b'{"error":{"message":"m"}}', {"type": "not_found_error", "message": "m"}),
+        (CHAT, "404 No", b'{"error":{"message":"m","type":"own"}}', {"type": "own"}),
         (CHAT, "403 No", b"", {"type": "permission_error"}),
         (
             MESSAGES,
