@@ -147,6 +147,20 @@ async def test_a_compressed_error_that_is_corrupt_or_cut_is_told_as_such(
             assert message_of(answer)
 
 
+async def test_the_phrase_that_counts_is_the_one_that_the_client_gets(
+    start_gateway: StartGateway,
+) -> None:
+    """Only a message that is the phrase makes clients look at the rest, where a full context is."""
+    body = b'{"error":{"message":"Bad Request","param":"request entity too large"}}'
+    async with FakeUpstream(
+        [answer_with(body, "application/json", status="400 Nope")],
+        [answer_with(body, "application/json", status="400 Bad Request")],
+    ) as upstream:
+        gateway = await start_gateway(upstream.port)
+        assert message_of(await ask(gateway.port)) == "Bad Request"
+        assert message_of(await ask(gateway.port)) == "param: request entity too large"
+
+
 # Who is not told anything.
 
 
