@@ -329,7 +329,8 @@ def _told(answer: Answer, document: Document, secrets: Sequence[str]) -> str:
     begin = f"The provider answered with HTTP {named(answer.status)} and"
     match document.kind:
         case ErrorBody.EMPTY:
-            message = nothing_said(answer.status)
+            unreadable = f"{begin} an error that cannot be read."
+            message = unreadable if answer.cut else nothing_said(answer.status)
         case ErrorBody.HTML:
             message = f'{begin} a web page{_maker(answer)} instead of an API error: "{words}".'
         case ErrorBody.JSON:

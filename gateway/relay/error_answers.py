@@ -69,7 +69,12 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         fields += _when_to_retry(call, held.status, fields, failure.failure.retry_after)
     record.bytes_down += len(body)
     call.downstream.start(held.status, held.reason, fields)
-    call.downstream.end(body)
+    if kind is headers.Body.STREAMED:
+        # It broke off, and nothing but a broken connection can tell.
+        call.downstream.send(body)
+        call.downstream.abort()
+    else:
+        call.downstream.end(body)
 
 
 def _answer(call: Call, failure: Failed, error: ProviderError) -> None:

@@ -237,7 +237,7 @@ def _plain_error(exchange: Exchange, body: bytes) -> tuple[bytes | None, bool]:
     it. None for a coding that is not known.
     """
     coding = exchange.headers.get("Content-Encoding")
-    if not is_compressed(coding):
+    if not (body and is_compressed(coding)):
         return body[:_JUDGED], len(body) <= _JUDGED
     decoder = Decoder(coding or "")
     if decoder.failed:
