@@ -45,7 +45,7 @@ CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "br": brotli.compress,
     "zstd": zstandard.ZstdCompressor().compress,
 }
-BOMBS = {
+BOMBS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": partial(gzip.compress, compresslevel=1),
     "br": partial(brotli.compress, quality=1),
     "zstd": zstandard.ZstdCompressor(level=1).compress,
