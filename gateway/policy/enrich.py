@@ -16,13 +16,14 @@ names.
 from __future__ import annotations
 
 import json
-from http import HTTPStatus
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy import client_words, json_edit
+from gateway.policy import client_words, json_edit, json_mask
 from gateway.policy.error_body import Document, ErrorBody, read_document
-from gateway.policy.error_detail import contains, flat, pieces, sentence
-from gateway.policy.redact import MASK, redact, scrub
+from gateway.policy.error_detail import APART, contains, flat, pieces, sentence
+from gateway.policy.redact import redact, scrubber
+from gateway.policy.status_words import named, nothing_said, only_says, phrase_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,13 +66,15 @@ class Enriched(NamedTuple):
 
 class Answer(NamedTuple):
     """A provider's error: ``plain`` is its body without the content coding, as far as it was read;
-    ``cut`` says that there was, or should have been, more of it.
+    ``cut`` says that there was, or should have been, more of it, ``reason`` is its reason phrase,
+    empty for the usual one.
     """
 
     status: int
     headers: Mapping[str, str]
     plain: bytes
     cut: bool = False
+    reason: str = ""
 
     @property
     def amazon_type(self) -> str:
@@ -92,7 +95,7 @@ def enrich(
     document = read_document(answer.plain)
     try:
         if document.kind is ErrorBody.JSON and document.readable:
-            return _of_json(answer, _without(document, secrets), protocol, secrets)
+            return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
         document = document._replace(readable=False, text="")
     if protocol is None or (document.kind is ErrorBody.HTML and answer.status in _LEFT_TO_CLIENTS):
@@ -103,16 +106,15 @@ def enrich(
 
 def _without(document: Document, secrets: Sequence[str]) -> Document:
     """The document without the request's credentials, wherever in it a provider repeats them."""
-    text = document.text
-    for secret in secrets:
-        text = text.replace(secret, MASK)
+    text = json_mask.masked(document.text, document.value, secrets)
     if text == document.text:
         return document
     return document._replace(text=text, value=json.loads(text), repaired=True)
 
 
 def _cleaner(secrets: Sequence[str]) -> Callable[[str], str]:
-    return lambda text: redact(scrub(text, secrets) if secrets else text)
+    scrub = scrubber(secrets)
+    return lambda text: redact(scrub(text))
 
 
 # JSON.
@@ -121,6 +123,7 @@ def _cleaner(secrets: Sequence[str]) -> Callable[[str], str]:
 def _of_json(
     answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
 ) -> Enriched | None:
+    came, document = document, _without(document, secrets)
     source, value, changed = document.text, document.value, document.repaired
     root: Path = ()
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -132,20 +135,28 @@ def _of_json(
             assert span is not None
             source, changed = source[span.start : span.end], True
     if not isinstance(value, dict):
-        return _wrap_value(answer, value, protocol, secrets)
+        return _wrap_value(answer, document, protocol, secrets)
     error = value.get("error")
     native = isinstance(error, dict) and "message" in error
     if protocol is None and not native:
         return None
     base = _base_message(value)
-    message = _Growth(answer, source, value, _cleaner(secrets)).grow(base)
-    edits = _native_edits(source, root, base, message) if native else []
-    if protocol is not None:
-        edits += _completion(source, root, value, protocol, answer, message)
-    if not edits and not changed:
+    dialect = "" if protocol is None else protocol.name
+    growth = _Growth(answer, came, value, dialect, _cleaner(secrets))
+
+    def edited(message: str) -> str:
+        edits = _native_edits(source, root, base, message) if native else []
+        if protocol is not None:
+            edits += _completion(source, root, value, protocol, answer, message)
+        return json_edit.apply(source, edits)
+
+    message = growth.grow(base)
+    text = edited(message)
+    if growth.would_end(message, text):
+        text = edited(message + _AGAIN)
+    if text == source and not changed:
         return None
-    body = json_edit.apply(source, edits).encode("utf-8", "replace")
-    return Enriched(body, "grown" if native else "wrapped")
+    return Enriched(text.encode("utf-8", "replace"), "grown" if native else "wrapped")
 
 
 def _base_message(value: dict[str, Any]) -> str:
@@ -161,15 +172,24 @@ class _Growth:
     """How one message grows without a client doing something else because of it."""
 
     def __init__(
-        self, answer: Answer, source: str, value: dict[str, Any], clean: Callable[[str], str]
+        self,
+        answer: Answer,
+        came: Document,
+        value: dict[str, Any],
+        dialect: str,
+        clean: Callable[[str], str],
     ) -> None:
         error = value.get("error")
         self._answer, self._value, self._clean = answer, value, clean
         self._code = error.get("code") if isinstance(error, dict) else None
-        source = source[:MAX_MESSAGE]
+        self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
+        source, read = came.text[:MAX_MESSAGE], came.value
+        if came.repaired:  # clients cannot read it
+            source, read = answer.plain[:MAX_MESSAGE].decode("utf-8", "replace"), None
         self._body = client_words.asks_to_retry(source)
-        self._before = self._read(_shown(answer.status, value, source))
-        self._source = source
+        phrase = answer.reason or phrase_of(answer.status)
+        self._shown = client_words.shown(read, source, phrase, dialect)[:MAX_MESSAGE]
+        self._before = self._read(self._shown)
 
     def grow(self, base: str) -> str:
         """The message with what the body says elsewhere."""
@@ -178,19 +198,28 @@ class _Growth:
         message = self._clean(base)
         if MARKER in base[-2 * len(MARKER) :]:
             return message
-        said = message if message == base else f"{base} {message}"
+        empty = only_says(answer.status, base)
+        said = "" if empty else message if message == base else f"{base}{APART}{message}"
         told = pieces(self._value, said, answer.status, clean=self._clean)
+        told = [piece for piece in told if not only_says(answer.status, piece)]
         if answer.amazon_type and not contains(message, answer.amazon_type):
             told.append(self._clean(answer.amazon_type))
-        if _is_status_text(answer.status, base) and told:
+        if empty and told:
             whole = _shortened("; ".join(told), MAX_ADDED)
             if self._read(whole) == self._before:
                 return whole
-        message = message if message.strip() else _nothing_said(answer.status)
+        own = message if message.strip() and self._native else ""
+        message = _as_before(answer.status, message, self._before, self._read, own)
         message += self._appendix(message, told)
         if self._before.overflow and not self._read(message).overflow:
-            message += f" ({client_words.overflow_words(self._source)})"
+            message += f" ({client_words.overflow_words(self._shown)})"
         return message
+
+    def would_end(self, message: str, body: str) -> bool:
+        """Whether a client that would ask again does not, now that it gets this."""
+        now = client_words.asks_to_retry(body[: 2 * MAX_MESSAGE])
+        status = self._answer.status
+        return self._before.retry and not client_words.read(status, message, body=now).retry
 
     def _read(self, message: str) -> client_words.Reading:
         return client_words.read(self._answer.status, message, body=self._body, code=self._code)
@@ -202,21 +231,12 @@ class _Growth:
         kept = ""
         for piece in told:
             longer = _shortened(f"{kept}; {piece}" if kept else piece, MAX_ADDED - len(" ()"))
-            if self._read(f"{end} ({longer})") in (self._before, bare):
+            now = self._read(f"{end} ({longer})")
+            if not (now.adds_to(self._before) and now.adds_to(bare)) and not bare.adds_to(now):
                 kept = longer
             if kept.endswith(MARKER):
                 break
         return f" ({kept})" if kept else ""
-
-
-def _shown(status: int, value: dict[str, Any], source: str) -> str:
-    """What a client shows of JSON as it came: the message that it finds, or all of it."""
-    error = value.get("error")
-    own = error.get("message") if isinstance(error, dict) else None
-    for text in (own, value.get("message"), error):
-        if isinstance(text, str) and not _is_status_text(status, text):
-            return text[:MAX_MESSAGE]
-    return source
 
 
 def _native_edits(source: str, root: Path, base: str, message: str) -> list[Edit]:
@@ -271,13 +291,15 @@ def _exchange(source: str, path: Path, value: object) -> list[Edit]:
 
 
 def _wrap_value(
-    answer: Answer, value: Any, protocol: StreamProtocol | None, secrets: Sequence[str]
+    answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
 ) -> Enriched | None:
     """JSON that is no object: an array of faults, mostly."""
     if protocol is None:
         return None
-    words = _shortened(_cleaner(secrets)(sentence(value)), MAX_ADDED)
-    message = words or _nothing_said(answer.status)
+    value, clean = document.value, _cleaner(secrets)
+    words = sentence(value) or "; ".join(pieces(value, "", answer.status))
+    message = _shortened(clean(words), MAX_ADDED) or nothing_said(answer.status)
+    message = _meaning_the_same(answer, message, document.text[:MAX_MESSAGE], clean)
     return Enriched(_shape(protocol, answer, message), "wrapped")
 
 
@@ -304,34 +326,55 @@ def _told(answer: Answer, document: Document, secrets: Sequence[str]) -> str:
     clean = _cleaner(secrets)
     raw = answer.plain[:_MAX_LOOKED_AT].decode("utf-8", "replace")
     words = _shortened(clean(flat(document.text[:_MAX_LOOKED_AT])), MAX_ADDED - _MAX_SENTENCE)
-    named = f"The provider answered with HTTP {_named(answer.status)} and"
+    begin = f"The provider answered with HTTP {named(answer.status)} and"
     match document.kind:
         case ErrorBody.EMPTY:
-            message = _nothing_said(answer.status)
+            unreadable = f"{begin} an error that cannot be read."
+            message = unreadable if answer.cut else nothing_said(answer.status)
         case ErrorBody.HTML:
-            message = f'{named} a web page{_maker(answer)} instead of an API error: "{words}".'
+            message = f'{begin} a web page{_maker(answer)} instead of an API error: "{words}".'
         case ErrorBody.JSON:
             what = "an error that broke off" if answer.cut else "broken JSON"
-            message = f"{named} {what}: {words}" if words else f"{named} {what}."
+            message = f"{begin} {what}: {words}" if words else f"{begin} {what}."
         case _:
             message = f"{words} {MARKER}" if answer.cut and MARKER not in words else words
     hidden = document.kind in (ErrorBody.HTML, ErrorBody.EMPTY)
-    body = client_words.asks_to_retry(clean(raw))
-    shown = _phrase(answer.status) if hidden else raw
-    return _as_before(
-        answer.status, client_words.read(answer.status, shown, body=body), message, shown
-    )
+    return _meaning_the_same(answer, message, raw, clean, hidden=hidden)
 
 
-def _as_before(status: int, before: client_words.Reading, message: str, shown: str) -> str:
-    """The message, changed where a client would do something else because of it."""
-    now = client_words.read(status, message, body=False)
-    if (now.retry and not before.retry) or (now.overflow and not before.overflow):
-        message = _nothing_said(status)
-        now = client_words.read(status, message, body=False)
+def _meaning_the_same(
+    answer: Answer, message: str, raw: str, clean: Callable[[str], str], *, hidden: bool = False
+) -> str:
+    """The message of a body that no client understands, so that it does about it what it does about
+    ``raw``, which it shows unless that is a page, and ``hidden``.
+    """
+    phrase = answer.reason or phrase_of(answer.status)
+    shown = phrase if hidden else f"{phrase}: {raw}"
+    read = partial(client_words.read, answer.status, body=False)
+    before = client_words.read(answer.status, shown, body=client_words.asks_to_retry(clean(raw)))
+    message = _as_before(answer.status, message, before, read)
+    now = read(message)
     if before.overflow and not now.overflow:
         message += f" ({client_words.overflow_words(shown)})"
     return message + _AGAIN if before.retry and not now.retry else message
+
+
+def _as_before(
+    status: int,
+    message: str,
+    before: client_words.Reading,
+    read: Callable[[str], client_words.Reading],
+    otherwise: str = "",
+) -> str:
+    """The message, changed where a client would do something because of it that it did not: some
+    words act only where they begin a message, and others not across lines.
+    """
+    nothing = otherwise or nothing_said(status)
+    if not message.strip():
+        return nothing
+    told = f"{named(status)}: {message}"
+    before = before._replace(retry_in_streams=True)  # it is no stream that these words come in
+    return next((each for each in (message, told) if not read(each).adds_to(before)), nothing)
 
 
 def _maker(answer: Answer) -> str:
@@ -339,28 +382,6 @@ def _maker(answer: Answer) -> str:
     said = answer.headers.get("server", "").encode() + b" " + answer.plain[:_MAX_LOOKED_AT]
     found = next((name for word, name in _MAKERS if word in said.lower()), None)
     return "" if found is None else f" of {found}"
-
-
-def _nothing_said(status: int) -> str:
-    return f"The provider answered with HTTP {_named(status)} and gave no reason."
-
-
-def _named(status: int) -> str:
-    phrase = _phrase(status)
-    return f"{status} ({phrase})" if phrase else str(status)
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return ""
-
-
-def _is_status_text(status: int, message: str) -> bool:
-    """Whether a message only says what the status says."""
-    letters = "".join(filter(str.isalpha, message)).lower()
-    return letters in ("", "".join(filter(str.isalpha, _phrase(status))).lower())
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -88,6 +88,9 @@ def read_document(plain: bytes) -> Document:
         except ValueError:
             value = None
         shown = value if isinstance(value, str) else shown
+        inner = _of_json(shown.encode("utf-8", "replace")) if shown[:1] in ("{", "[") else None
+        if inner is not None and inner.readable:
+            return inner._replace(repaired=True)
     return Document(ErrorBody.TEXT, shown)
 
 

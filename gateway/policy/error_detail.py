@@ -23,6 +23,9 @@ _MAX_TEXT: Final = 70_000
 _MAX_KEY: Final = 100
 _MAX_VISITED: Final = 2000
 
+APART: Final = " ¦ "
+"""Keeps things that are said apart: the end of one and the beginning of the next say nothing."""
+
 MESSAGE_KEYS: Final = (
     "message", "Message", "detail", "msg", "error_description", "error_message", "errorMessage",
     "error_msg", "description", "title", "raw", "reason",
@@ -102,14 +105,15 @@ def pieces(
         words = text.removeprefix(f"{piece.name}: ")
         if _is_telling(piece, status) and not contains(said, words):
             found.append(text)
-            said = f"{said}; {text}"
+            said = f"{said}{APART}{text}"
     return found
 
 
 def sentence(value: Any) -> str:
     """The message that an error is made of, in any of its forms; "" for none."""
     if isinstance(value, str):
-        return flat(value)
+        inner = _json_in(value)
+        return sentence(inner) or "; ".join(pieces(inner, "")) or flat(value)
     if isinstance(value, list):
         parts = [sentence(each) for each in value[:MAX_PIECES]]
         return "; ".join(part for part in parts if part)
@@ -146,12 +150,14 @@ def contains(text: str, words: str) -> bool:
     return re.search(before + re.escape(words) + after, text, re.IGNORECASE) is not None
 
 
-def _walk(value: Any, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
-    """Everything that is said inside ``value``, which stands at ``path``."""
+def _walk(
+    value: Any, path: tuple[str, ...], depth: int, *, listed: bool = False
+) -> Iterator[Piece]:
+    """Everything that is said inside ``value``, which stands at ``path``, maybe in a list."""
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
-        placed = _placed(value)
+        placed = _placed(value) if listed else None
         if placed is not None:
             yield placed
             return
@@ -160,7 +166,7 @@ def _walk(value: Any, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
                 yield from _walk(value[key], (*path, key), depth + 1)
     elif isinstance(value, list):
         for each in value:
-            yield from _walk(each, path, depth + 1)
+            yield from _walk(each, path, depth + 1, listed=True)
     elif isinstance(value, str):
         yield from _walk_text(value, path, depth)
     elif value is not None and value is not False:
@@ -170,18 +176,25 @@ def _walk(value: Any, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
 
 def _walk_text(text: str, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
     """A string, which may be JSON once more."""
-    inner = text.strip()
-    if inner[:1] in ("{", "["):
-        try:
-            value = lenient.loads(inner.encode("utf-8", "replace"))
-        except ValueError:
-            value = None
-        if isinstance(value, dict | list):
-            yield from _walk(value, path, depth + 1)
-            return
+    value = _json_in(text)
+    if value is not None:
+        yield from _walk(value, path, depth + 1)
+        return
     words = flat(text[:_MAX_VALUE])
     if words:
         yield Piece(_name(path), words)
+
+
+def _json_in(text: str) -> dict[Any, Any] | list[Any] | None:
+    """The object or array that a string holds, if it does."""
+    inner = text.strip()
+    if inner[:1] not in ("{", "["):
+        return None
+    try:
+        value = lenient.loads(inner.encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) else None
 
 
 def _placed(value: dict[Any, Any]) -> Piece | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.policy.breaker import Breaker, ModelBreakers
 from gateway.policy.budget import RetryBudget
 from gateway.policy.peek import RequestFacts
-from gateway.policy.redact import repeats, scrub, secrets_of, summary
+from gateway.policy.redact import redact, repeats, scrub, secrets_of, summary
 from gateway.protocols import generic
 from gateway.relay.pulse import Pulse
 from gateway.streams.events import Hold
@@ -178,7 +178,7 @@ class Call:
         """An error's code or type as it may be logged; None for what is no such word."""
         if text is None or not _CODE.fullmatch(text):
             return None
-        return text if scrub(text, self.secrets()) == text else None
+        return text if redact(scrub(text, self.secrets())) == text else None
 
     def summary(self, text: str, limit: int = 300) -> str:
         """``text`` as one bounded line, without credentials and without what the client sent."""

@@ -95,7 +95,12 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         fields += _when_to_retry(call, held.status, fields, failure.failure.retry_after)
     record.bytes_down += len(body)
     call.downstream.start(held.status, held.reason, fields)
-    call.downstream.end(body)
+    if kind is headers.Body.STREAMED:
+        # It broke off, and nothing but a broken connection can tell.
+        call.downstream.send(body)
+        call.downstream.abort()
+    else:
+        call.downstream.end(body)
 
 
 def _answer(call: Call, failure: Failed, error: ProviderError) -> None:
@@ -116,19 +121,22 @@ def _tell(call: Call, failure: Failed) -> None:
     error = failure.error
     fault = Fault(error.code, error.message)
     if failure.held is not None:
-        fault = _fault(_said_in(call, failure.held), fault)
+        fault = _fault(call, _said_in(call, failure.held), fault)
     elif failure.provider_error is not None:
-        fault = _fault(_said(call, failure, failure.provider_error), fault)
+        fault = _fault(call, _said(call, failure, failure.provider_error), fault)
     replies.note(call, error, fault.code)
     replies.tell(call, fault, failure.frames)
 
 
-def _fault(said: _Said, otherwise: Fault) -> Fault:
-    """What is told in-band of an error that would have been an HTTP one."""
-    words = read_error(said.body)
-    return Fault(
-        words.code or otherwise.code, words.message or otherwise.message, words.type, said.status
-    )
+def _fault(call: Call, said: _Said, otherwise: Fault) -> Fault:
+    """What is told in-band of an error that would have been an HTTP one. Its type must say what its
+    status would have said: one without is taken for the server's fault, and asked again.
+    """
+    words, kind = read_error(said.body), None
+    if said.status < 500:
+        kind = read_error(replies.dialect(call).error_body(said.status, None, "")).type
+    code, message = words.code or otherwise.code, words.message or otherwise.message
+    return Fault(code, message, words.type or kind, said.status)
 
 
 def _said_in(call: Call, held: Held) -> _Said:
@@ -136,7 +144,7 @@ def _said_in(call: Call, held: Held) -> _Said:
     fields = {name.lower(): value for name, value in held.fields}
     if held.plain is None or call.destination_observes:
         return _Said(held.status, held.body, None)
-    answer = Answer(held.status, fields, held.plain, cut=held.broken)
+    answer = Answer(held.status, fields, held.plain, cut=held.broken, reason=held.reason)
     enriched = enrich(answer, protocol, call.secrets())
     if enriched is None:
         return _Said(held.status, held.plain, None)

@@ -42,7 +42,7 @@ _STEP: Final = 1024
 _OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "completion")
 """Fields of answers."""
 
-_ERROR_SECONDS: Final = 10.0
+ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
 
 _SPACE: Final = b" \t\r\n"
@@ -207,7 +207,7 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
     held = bytearray()
     whole = False
     try:
-        async with asyncio.timeout(_ERROR_SECONDS):
+        async with asyncio.timeout(ERROR_SECONDS):
             whole = await _hold(call, exchange, held) and not exchange.broke
     except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
@@ -237,7 +237,7 @@ def _plain_error(exchange: Exchange, body: bytes) -> tuple[bytes | None, bool]:
     it. None for a coding that is not known.
     """
     coding = exchange.headers.get("Content-Encoding")
-    if not is_compressed(coding):
+    if not (body and is_compressed(coding)):
         return body[:_JUDGED], len(body) <= _JUDGED
     decoder = Decoder(coding or "")
     if decoder.failed:
