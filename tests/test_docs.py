@@ -34,7 +34,8 @@ def functions(path: Path) -> set[str]:
 
 
 def test_each_requirement_names_tests_and_commands_that_exist() -> None:
-    rows = [line for line in text_of("docs/requirements.md").splitlines() if line[:2] == "| "][1:]
+    lines = text_of("docs/requirements.md").splitlines()
+    rows = [line for line in lines if line[:2] == "| " and not line.startswith("| asked for")]
     assert len(rows) > 15
     for row in rows:
         named = re.findall(r"`([\w/]+\.py)::(\w+)`", row)
