@@ -264,7 +264,7 @@ class Reader(BaseReader):
         if chunk.stop is True:
             facts.finish_reason = str(chunk.stop_type or "stop")
             facts.abnormal = facts.finish_reason == "limit"
-            facts.finished = True
+            facts.finished, facts.awaited = True, False
             facts.phase = Phase.AFTER_FINISH
             facts.usage.input = chunk.tokens_evaluated
             facts.usage.output = chunk.tokens_predicted
