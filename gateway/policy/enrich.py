@@ -195,11 +195,15 @@ class _Growth:
         """The message with what the body says elsewhere."""
         answer = self._answer
         base = _shortened(base, MAX_MESSAGE)
-        message = self._clean(base)
+        cleaned = self._clean(base)
         if MARKER in base[-2 * len(MARKER) :]:
-            return message
+            return cleaned
+        own = cleaned if cleaned.strip() and self._native else ""
+        message = _as_before(answer.status, cleaned, self._before, self._read, own)
         empty = only_says(answer.status, base)
-        said = "" if empty else message if message == base else f"{base}{APART}{message}"
+        said = "" if empty else message
+        if cleaned != base and cleaned in said:
+            said = f"{base}{APART}{said}"  # what was masked there is not said again elsewhere
         told = pieces(self._value, said, answer.status, clean=self._clean)
         told = [piece for piece in told if not only_says(answer.status, piece)]
         if answer.amazon_type and not contains(message, answer.amazon_type):
@@ -208,8 +212,6 @@ class _Growth:
             whole = _shortened("; ".join(told), MAX_ADDED)
             if self._read(whole) == self._before:
                 return whole
-        own = message if message.strip() and self._native else ""
-        message = _as_before(answer.status, message, self._before, self._read, own)
         message += self._appendix(message, told)
         if self._before.overflow and not self._read(message).overflow:
             message += f" ({client_words.overflow_words(self._shown)})"

@@ -248,6 +248,15 @@ def test_the_phrase_that_counts_is_the_one_that_came() -> None:
         assert ("too large" in json.loads(after)["error"]["message"]) is told
 
 
+def test_what_cannot_be_the_message_is_told_piece_by_piece() -> None:
+    """A validation report whose place, before its words, would be taken for a full context."""
+    body = b'{"field":"prompt is too long","message":"Invalid value","detail":0}'
+    enriched = enrich(Answer(400, {}, body), protocols.BY_NAME["openai_chat"])
+    assert enriched is not None
+    assert json.loads(enriched.body)["error"]["message"].endswith("(Invalid value; 0)")
+    assert enrich(Answer(400, {}, enriched.body), protocols.BY_NAME["openai_chat"]) is None
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_page_of_a_login_is_left_to_the_client(status: int) -> None:
     page = b"<html><title>Sign in</title></html>"
@@ -351,6 +360,11 @@ def test_the_requests_own_credentials_are_shown_nowhere() -> None:
     value = told(401, body, secrets=(own, own.replace("/", r"\/")))
     assert "abcdefgh" not in json.dumps(value)
     assert value["error"]["message"].startswith("key [redacted]")
+
+
+def test_what_is_masked_in_the_message_is_not_said_by_another_field() -> None:
+    body = b'{"error":{"message":"wrong password: hunter22","param":"hunter22","reason":"r"}}'
+    assert message_of(401, body) == "wrong password: [redacted] (r)"
 
 
 def test_a_credential_that_looks_like_anything_else_breaks_no_body() -> None:
