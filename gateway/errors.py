@@ -85,3 +85,9 @@ class GatewayError(Exception):
         self.message = message
         self.retryable = retryable
         self.status = STATUS[code] if status is None else status
+
+    def but_saying(self, message: str) -> GatewayError:
+        """The same failure in other words."""
+        return GatewayError(
+            self.origin, self.code, message, retryable=self.retryable, status=self.status
+        )

@@ -55,13 +55,13 @@ def _reason(
             f"names {target}, which has no api_key of its own: set [providers.{quoted(target)}] "
             "api_key, for the client's key is not sent to another provider"
         )
-    mine, others = _speaks(provider), _speaks(other)
+    mine, others = speaks(provider), speaks(other)
     if mine and others and not mine & others:
         return f"names {target}, which speaks another protocol: name one that speaks the same"
     return None
 
 
-def _speaks(provider: Provider) -> frozenset[str]:
+def speaks(provider: Provider) -> frozenset[str]:
     """The protocols of a provider; none where they are not known."""
     if provider.protocol != AUTO:
         return frozenset((provider.protocol,))

@@ -72,6 +72,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     backoff_initial: float = 0.25
     backoff_max: float = 8.0
     retry_after_max: float = 30.0
+    retry_after_default: float = 5.0
     max_retries_after_content: int = 1
     deadline: float = 270.0
     ambiguous: int = 1

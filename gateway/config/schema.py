@@ -68,6 +68,7 @@ RETRY: Readers = MappingProxyType(
         "backoff_initial": values.seconds_from_0,
         "backoff_max": values.seconds_from_0,
         "retry_after_max": values.seconds_from_0,
+        "retry_after_default": values.seconds_from_0,
         "max_retries_after_content": values.count(0),
         "deadline": values.seconds_from_0,
         "ambiguous": values.count(0),

@@ -123,6 +123,8 @@ def request_fields(record: RequestRecord) -> dict[str, Any]:
         "upstream_request_id": _name(record.upstream_request_id),
         "upstream_status": record.upstream_status,
         "error": _error(record),
+        "error_type": record.error_type,
+        "error_body": record.upstream_body.value if record.upstream_body else None,
     }
 
 

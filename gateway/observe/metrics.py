@@ -209,6 +209,8 @@ class Metrics:
         )
         if record.upstream_status is not None and record.upstream_body is not None:
             self.upstream_error(provider, record.upstream_status, record.upstream_body.value)
+        if record.enriched is not None:
+            total.count(names.ENRICHED_ERRORS, (provider, record.enriched))
         if record.first_byte_at is not None:
             total.observe(names.FIRST_BYTE, span, record.first_byte_at - record.started)
         if record.overhead is not None:

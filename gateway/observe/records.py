@@ -28,8 +28,9 @@ class RequestRecord:
     asked. ``status`` is what the client got, 0 while it has got nothing. ``first_byte_at`` is when
     the first byte of the answer's body came from upstream. ``upstream_body`` is None where the
     answer was no error. ``stream`` is that of the running attempt, ``streaming`` whether the client
-    asked for one. ``error`` is one bounded line without secrets. ``overhead`` is seconds spent in
-    the gateway itself.
+    asked for one. ``error`` is one bounded line without secrets, ``error_type`` the provider's name
+    for it, ``enriched`` what was done to its body for the client (grown, wrapped). ``overhead`` is
+    seconds spent in the gateway itself.
     """
 
     request_id: str
@@ -57,6 +58,8 @@ class RequestRecord:
     upstream_body: ErrorBody | None = None
     error: str | None = None
     error_code: str | None = None
+    error_type: str | None = None
+    enriched: str | None = None
     stream: Stream | None = None
     overhead: float | None = None
     observed: bool = False
@@ -67,7 +70,7 @@ class RequestRecord:
         self.attempts += 1
         self.first_byte_at = None
         self.upstream_request_id = self.upstream_status = self.upstream_body = None
-        self.error = self.error_code = None
+        self.error = self.error_code = self.error_type = self.enriched = None
 
     @property
     def is_stream(self) -> bool:

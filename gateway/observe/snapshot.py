@@ -90,6 +90,12 @@ UPSTREAM_ERRORS = Family(
     ("provider", "status", "body"),
     "Upstream answers that are errors, by status and kind of body.",
 )
+ENRICHED_ERRORS = Family(
+    "gateway_errors_enriched_total",
+    Kind.COUNTER,
+    ("provider", "how"),
+    "Error answers whose message grew, or that were wrapped in the client's dialect.",
+)
 STREAM_NOTES = Family(
     "gateway_stream_notes_total",
     Kind.COUNTER,
@@ -167,9 +173,9 @@ BUILD_INFO = Family("gateway_build_info", Kind.GAUGE_MAX, ("version",), "The run
 
 FAMILIES: tuple[Family, ...] = (
     REQUESTS, STREAM_ENDS, ATTEMPTS, RETRIES, RESCUED, DISCARDED_TOKENS, BUDGET_EXHAUSTED, STALLS,
-    UPSTREAM_ERRORS, STREAM_NOTES, EVENTS, TOKENS, BYTES, FIRST_BYTE, FIRST_EVENT, FIRST_CONTENT,
-    EVENT_GAP, STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP, CIRCUIT_OPEN,
-    BUILD_INFO,
+    UPSTREAM_ERRORS, ENRICHED_ERRORS, STREAM_NOTES, EVENTS, TOKENS, BYTES, FIRST_BYTE, FIRST_EVENT,
+    FIRST_CONTENT, EVENT_GAP, STREAM_DURATION, OVERHEAD, OPEN_REQUESTS, OPEN_STREAMS, LONGEST_GAP,
+    CIRCUIT_OPEN, BUILD_INFO,
 )  # fmt: skip
 
 

@@ -5,7 +5,9 @@
 - ``peek``        model, stream and choices out of a request body, without understanding the rest
 - ``clients``     which program asks, in which session, and whether it is itself retrying
 - ``redact``      takes secrets out of everything that is logged or shown
-- ``error_body``  what an error says, in whatever shape it came
+- ``enrich``      an error's body as the client should see it; ``error_body`` (its shape),
+  ``error_detail`` (what it says beside its message), ``client_words`` (what clients do about that),
+  ``json_edit``, ``json_mask`` and ``status_words`` are its parts
 - ``retry``       whether and when a failed try is made again; the table of failures
 - ``budget``      how many retries a provider may cost in a minute
 - ``breaker``     when a provider is not asked for a while

@@ -3,7 +3,8 @@
 Closed until so many tries in a row failed, then open for a while, then half open: one try may find
 out whether things are well again. Connect failures count against the provider. 5xx answers count
 only against one model of it, and only where a fallback exists: one overloaded model must not stop
-everybody, and some clients turn each 503 into thirty requests.
+everybody, and some clients turn each 503 into thirty requests. A try is known to have reached its
+provider, and by which status, once the head of the answer is there.
 """
 
 from __future__ import annotations
@@ -66,8 +67,13 @@ class Breaker:
         since = self._probing_since if self._probing_since is not None else self._opened_at
         return max(1.0, (since if since is not None else now) + self._open_for - now)
 
-    def note_success(self) -> bool:
-        """A try reached the provider; whether that closed the circuit."""
+    def note_success(self, began: float) -> bool:
+        """A try that began at that moment reached the provider; whether that closed the circuit.
+
+        One from before the circuit opened says how things were then.
+        """
+        if self._opened_at is not None and began < self._opened_at:
+            return False
         was_open = self._opened_at is not None
         self._failures = 0
         self._opened_at = self._probing_since = None
@@ -86,9 +92,10 @@ class Breaker:
         self._opened_at, self._probing_since = now, None
         return True
 
-    def note_nothing(self) -> None:
-        """The probe said nothing about the provider (its client left): another one may be made."""
-        self._probing_since = None
+    def note_nothing(self, began: float) -> None:
+        """A try said nothing (its client left): if it was the probe, another one may be made."""
+        if self._probing_since == began:
+            self._probing_since = None
 
 
 class ModelBreakers:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from gateway.policy.redact import is_secret_name
+
 Fields = Sequence[tuple[str, str]]
 """Header fields in the order of the wire."""
 
@@ -28,6 +30,18 @@ them.
 
 CREDENTIALS = frozenset({"api-key", "authorization", "x-api-key", "x-goog-api-key"})
 """Fields in which clients carry a provider's key or login."""
+
+OF_ONE_PROVIDER = frozenset(
+    {
+        "anthropic-organization-id", "chatgpt-account-id", "cookie", "cookie2",
+        "copilot-integration-id", "editor-device-id", "ocp-apim-subscription-key",
+        "openai-organization", "openai-project", "vscode-machineid", "x-account-id",
+        "x-amz-security-token", "x-goog-user-project", "x-organization-id", "x-project-id",
+    }
+)  # fmt: skip
+"""Fields that name a client's session, account or subscription at the provider it asks: none of
+them is another's business. So are those whose names say that they hold a secret.
+"""
 
 OWN_PREFIX = "x-gateway-"
 """Request fields that talk to the gateway itself."""
@@ -70,13 +84,18 @@ class Body(StrEnum):
 
 
 def to_upstream(
-    fields: Fields, *, identity: bool = False, credential: tuple[str, str] | None = None
+    fields: Fields,
+    *,
+    identity: bool = False,
+    credential: tuple[str, str] | None = None,
+    elsewhere: bool = False,
 ) -> list[tuple[str, str]]:
     """The fields of the request to the provider, without Host and Content-Length.
 
     ``identity`` is for streams that must be readable: a client that names Accept-Encoding gets
     exactly one ``identity``, one that names none sends none. ``credential`` (from
-    :meth:`AuthForm.field`) takes the place of every credential of the client.
+    :meth:`AuthForm.field`) takes the place of every credential of the client. ``elsewhere``: the
+    client has asked another provider, and what is only for that one stays out.
     """
     dropped = _NOT_FORWARDED | _named_in_connection(fields)
     out: list[tuple[str, str]] = []
@@ -93,6 +112,8 @@ def to_upstream(
             if not credential_sent:
                 out.append(credential)
                 credential_sent = True
+        elif elsewhere and (lower in OF_ONE_PROVIDER or is_secret_name(lower)):
+            continue
         else:
             out.append((name, value))
     if credential is not None and not credential_sent:

@@ -34,14 +34,17 @@ _BOM = b"\xef\xbb\xbf"
 class RequestFacts:
     """What is known of a request; None means that nothing says so.
 
-    ``choices`` is how many answers are asked for at once. ``readable`` is whether the body was
-    understood.
+    ``choices`` is how many answers are asked for at once. ``asks``: its JSON holds a prompt or
+    wants a stream. ``bound``: it goes on from something that is stored at the provider (an earlier
+    response, a conversation, a cache). ``readable`` is whether the body was understood.
     """
 
     model: str | None = None
     stream: bool | None = None
     choices: int = 1
     background: bool | None = None
+    asks: bool = False
+    bound: bool = False
     readable: bool = False
 
 
@@ -65,13 +68,23 @@ class _Body(msgspec.Struct):
     generation_config_snake: msgspec.Raw = msgspec.field(
         default_factory=msgspec.Raw, name="generation_config"
     )
+    messages: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    contents: msgspec.Raw = msgspec.Raw()
+    previous_response_id: msgspec.Raw = msgspec.Raw()
+    conversation: msgspec.Raw = msgspec.Raw()
+    cached_content: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="cachedContent")
+    cached_content_snake: msgspec.Raw = msgspec.field(
+        default_factory=msgspec.Raw, name="cached_content"
+    )
 
 
 _BODY = msgspec.json.Decoder(_Body)
 _GENERATION = msgspec.json.Decoder(_GenerationConfig)
 _VALUE = msgspec.json.Decoder()
 
-_GOOGLE_PATH = re.compile(r"/models/([^/:?]++):([A-Za-z]++)")
+_GOOGLE_PATH = re.compile(r"/models/([^/?]+?)(?::|%3[Aa])([A-Za-z]++)(?![^/?])")
 _BEDROCK_PATH = re.compile(
     r"/model/([^/?]++)/(converse|invoke)(-stream|-with-response-stream)?+(?![^?])"
 )
@@ -137,11 +150,20 @@ def _of_json(body: bytes) -> RequestFacts:
         if lenient is None:
             return RequestFacts()
         fields = lenient
+    stream = _flag(fields.stream)
+    prompted = _says(fields.messages, fields.prompt, fields.input, fields.contents)
     return RequestFacts(
         model=_text(fields.model),
-        stream=_flag(fields.stream),
+        stream=stream,
         choices=_choices(fields),
         background=_flag(fields.background),
+        asks=prompted or stream is True,
+        bound=_says(
+            fields.previous_response_id,
+            fields.conversation,
+            fields.cached_content,
+            fields.cached_content_snake,
+        ),
         readable=True,
     )
 
@@ -159,7 +181,11 @@ def _reread(body: bytes) -> _Body | None:
         return None
     if not isinstance(value, dict):
         return None
-    kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
+    kept = {
+        name: [] if isinstance(value[name], list) else value[name]  # of a prompt: that it is there
+        for name in _Body.__struct_encode_fields__
+        if name in value
+    }
     return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
 
 
@@ -182,6 +208,12 @@ def _text(raw: msgspec.Raw) -> str | None:
 def _flag(raw: msgspec.Raw) -> bool | None:
     value = _value(raw)
     return value if isinstance(value, bool) else None
+
+
+def _says(*fields: msgspec.Raw) -> bool:
+    """Whether one of them is there and no null."""
+    # Prompts are long: they are looked at where they are.
+    return any(bytes(memoryview(raw)[:5]) not in (b"", b"null") for raw in fields)
 
 
 def _count(raw: msgspec.Raw) -> int:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_IN_PATH = re.compile(r"(/models/)([^/?:]+)(:)")
+_IN_PATH = re.compile(r"(/models/)([^/?]+?)(:|%3[Aa])(?=[A-Za-z]++(?![^/?]))")
 
 
 def rename_model(path: str, body: bytes, model: str) -> tuple[str, bytes] | None:

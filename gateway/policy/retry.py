@@ -75,7 +75,8 @@ class Failure:
 
     ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
     ``ambiguous``: it has, and not a byte came back. ``after_content``: content had been seen (and
-    held). ``retry_after``: seconds that the provider asked for.
+    held). ``begun``: an answer in one piece had begun. ``retry_after``: seconds that the provider
+    asked for.
     """
 
     reason: Reason
@@ -83,16 +84,22 @@ class Failure:
     sent: bool = True
     ambiguous: bool = False
     after_content: bool = False
+    begun: bool = False
     retry_after: float | None = None
+
+    @property
+    def billed(self) -> bool:
+        """Whether it may cost money, so that no other provider may be asked for the same."""
+        return self.ambiguous or self.after_content or self.begun
 
 
 @dataclass(slots=True)
 class Story:
-    """What has become of one request so far.
+    """What has become of one request at one provider so far.
 
     ``received`` is when it came. ``inference``: a protocol claims it, so that sending it twice
     costs money at worst, and its body was kept. ``allowed``: the most retries, 0 where the client
-    asked for none.
+    asked for none. ``last`` is why the last one was made. ``billed``: a try may have cost money.
     """
 
     received: float
@@ -101,12 +108,16 @@ class Story:
     retries: int = 0
     ambiguous: int = 0
     after_content: int = 0
+    billed: bool = False
+    last: Reason | None = None
 
     def note(self, failure: Failure) -> None:
         """The failed try is going to be made again."""
         self.retries += 1
         self.ambiguous += failure.ambiguous
         self.after_content += failure.after_content
+        self.billed = self.billed or failure.billed
+        self.last = failure.reason
 
 
 class Rule(Protocol):

@@ -269,10 +269,10 @@ _ERROR_TYPES = {
 }
 
 
-def error_body(status: int, code: str, message: str) -> bytes:
-    """The gateway's own failure in Anthropic's shape."""
+def error_body(status: int, code: str | None, message: str) -> bytes:
+    """A failure in Anthropic's shape. Ids stay in headers: clients look for digits in bodies."""
     kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return encode(_error(kind, message, code))
+    return encode({**_error(kind, message, code), "request_id": None})
 
 
 _VERTEX_PATH = re.compile(r"/publishers/anthropic/models/[^/]+(?::|%3[Aa])(?:streamR|r)awPredict\Z")
@@ -294,4 +294,5 @@ PROTOCOL = StreamProtocol(
     reader=lambda choices: Reader(),  # noqa: ARG005 - there is one answer only
     keepalive=b":\n\n",
     error_body=error_body,
+    error_fields=("type",),
 )

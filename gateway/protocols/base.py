@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.streams import lenient
 from gateway.streams.events import Facts, Fault, Kind, ProviderError, Reader
+from gateway.streams.sse import bare_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,16 +31,18 @@ class StreamProtocol:
     ``claims`` says whether a request (method, path without its query) is this protocol's inference
     request. ``reader`` makes a fresh reader for a stream in which the client asked for that many
     choices. ``keepalive`` is what may be written to its clients between events without harm (b""
-    for nothing). ``error_body`` shapes one of the gateway's own failures as clients of the protocol
-    expect it: (status, code, message) to JSON. ``known`` is false where a stream has no finish
-    frame.
+    for nothing). ``error_body`` shapes a failure as clients of the protocol expect it: (status,
+    code, message) to JSON, its type following the status; a code of None is none, and
+    ``error_fields`` are those of its error object that SDKs need beside the message. ``known`` is
+    false where a stream has no finish frame.
     """
 
     name: str
     claims: Callable[[str, str], bool]
     reader: Callable[[int], Reader]
     keepalive: bytes
-    error_body: Callable[[int, str, str], bytes]
+    error_body: Callable[[int, str | None, str], bytes]
+    error_fields: tuple[str, ...] = ()
     known: bool = True
 
 
@@ -58,9 +61,16 @@ class BaseReader:
         self._raises = False
         self._told = False
 
-    def read_bare(self, block: bytes) -> Kind:  # noqa: ARG002 - the interface's parameter
-        """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``)."""
-        return Kind.HEARTBEAT
+    def read_bare(self, block: bytes) -> Kind:
+        """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``), but for
+        an error as bare JSON: that is how servers fail that have begun with keepalives. No client
+        sees it there, so it is not the form on which they raise.
+        """
+        error = _error_in(bare_lines(block)) if self.facts.error is None else None
+        if error is None:
+            return Kind.HEARTBEAT
+        kind = error.get("type") or error.get("status")
+        return self._fail(kind, error.get("message"), error.get("code"), error.get("param"))
 
     def read_done(self) -> None:
         """``[DONE]`` is never proof of success; readers that count choices learn that no more will
@@ -104,6 +114,21 @@ class BaseReader:
     def _fail_text(self, data: bytes) -> Kind:
         """``event: error`` with text that is no JSON."""
         return self._fail("error", data.decode("utf-8", "replace"))
+
+
+def _error_in(text: bytes) -> dict[str, Any] | None:
+    """The error that a JSON object holds, or is; None for anything else."""
+    if text[:1] != b"{":
+        return None
+    try:
+        value: Any = lenient.loads(text)
+    except ValueError:
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    if error:
+        return error if isinstance(error, dict) else {"message": error}
+    is_one = isinstance(value, dict) and "error" in (value.get("type"), value.get("object"))
+    return value if is_one else None
 
 
 def encode(value: object) -> bytes:

@@ -16,6 +16,7 @@ import msgspec
 from gateway.protocols.base import BaseReader, StreamProtocol, convert, decode, encode, event
 from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError
+from gateway.streams.sse import bare_lines
 
 ABNORMAL = frozenset(
     {
@@ -147,7 +148,7 @@ class Reader(BaseReader):
 
     def read_bare(self, block: bytes) -> Kind:
         """Clients collect bare lines as JSON by its braces, and so are some errors sent."""
-        text = block.strip()
+        text = bare_lines(block)
         if text[:1] not in (b"{", b"["):
             return Kind.HEARTBEAT
         return self.read(b"", text)
@@ -274,7 +275,7 @@ class Reader(BaseReader):
 
     def fault(self, fault: Fault) -> bytes | None:
         """An error chunk: Google's SDK raises on it, with the whole of it in the text."""
-        return _event(503, fault.message, fault.code)
+        return _event(fault.status, fault.message, fault.code)
 
 
 _STATUSES = {
@@ -290,12 +291,14 @@ _STATUSES = {
 }
 
 
-def _error(status: int, message: str, reason: str) -> dict[str, object]:
+def _error(status: int, message: str, reason: str | None) -> dict[str, object]:
     """A ``google.rpc.Status``: its code must be a number, so the gateway's own is a detail."""
-    kind = "type.googleapis.com/google.rpc.ErrorInfo"
-    info = {"@type": kind, "reason": reason, "domain": "gateway"}
     name = _STATUSES.get(status, "INVALID_ARGUMENT" if status < 500 else "UNAVAILABLE")
-    return {"error": {"code": status, "message": message, "status": name, "details": [info]}}
+    error: dict[str, object] = {"code": status, "message": message, "status": name}
+    if reason is not None:
+        kind = "type.googleapis.com/google.rpc.ErrorInfo"
+        error["details"] = [{"@type": kind, "reason": reason, "domain": "gateway"}]
+    return {"error": error}
 
 
 def _event(status: int, message: str, reason: str) -> bytes:
@@ -314,8 +317,8 @@ def _retryable(error: dict[str, Any]) -> bool | None:
     return False if status in FINAL else None
 
 
-def error_body(status: int, code: str, message: str) -> bytes:
-    """The gateway's own failure in Google's shape."""
+def error_body(status: int, code: str | None, message: str) -> bytes:
+    """A failure in Google's shape."""
     return encode(_error(status, message, code))
 
 
@@ -334,4 +337,5 @@ PROTOCOL = StreamProtocol(
     reader=lambda choices: Reader(),  # noqa: ARG005 - candidates count as they are seen
     keepalive=b"\n",
     error_body=error_body,
+    error_fields=("code", "status"),
 )

@@ -46,7 +46,7 @@ class Reader(BaseReader):
         return Kind.OPAQUE
 
 
-def error_body(status: int, code: str, message: str) -> bytes:  # noqa: ARG001 - one signature for all protocols
+def error_body(status: int, code: str | None, message: str) -> bytes:  # noqa: ARG001 - one signature for all protocols
     """The gateway's own failure for a client whose protocol is not known: the OpenAI shape, which
     most read."""
     return encode(

@@ -264,7 +264,7 @@ class Reader(BaseReader):
         if chunk.stop is True:
             facts.finish_reason = str(chunk.stop_type or "stop")
             facts.abnormal = facts.finish_reason == "limit"
-            facts.finished = True
+            facts.finished, facts.awaited = True, False
             facts.phase = Phase.AFTER_FINISH
             facts.usage.input = chunk.tokens_evaluated
             facts.usage.output = chunk.tokens_predicted
@@ -355,9 +355,19 @@ def _error(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def error_body(status: int, code: str, message: str) -> bytes:
-    """The gateway's own failure in OpenAI's shape."""
-    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+}
+
+
+def error_body(status: int, code: str | None, message: str) -> bytes:
+    """A failure in OpenAI's shape."""
+    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return encode(_error(message, kind, code))
 
 

@@ -285,7 +285,7 @@ class Reader(BaseReader):
     def fault(self, fault: Fault) -> bytes | None:
         """The nested ``error``, then ``response.failed`` with a code on which Codex retries."""
         nested = self._nested_event(fault.message, fault.type or "server_error", fault.code)
-        code = "server_error" if fault.type is None else fault.code
+        code = "server_error" if fault.type is None else _FINAL_CODES.get(fault.status, fault.code)
         return nested + self._failed_event(fault.message, code)
 
     def _next_sequence(self) -> int:
@@ -313,6 +313,10 @@ class Reader(BaseReader):
             {"type": "response.failed", "sequence_number": number, "response": response},
             "response.failed",
         )
+
+
+_FINAL_CODES = {400: "invalid_prompt"}
+"""Codes of ``response.failed`` by which Codex gives up where it would for the HTTP status."""
 
 
 def _failed_code(error: ProviderError) -> str:

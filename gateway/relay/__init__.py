@@ -6,6 +6,7 @@
     handler      match the provider → read the body → find the protocol → rescue → record
     rescue       try, wait and try again, go elsewhere, give up; the counting of all that
     fallback     which other providers there are, and turning a request to one of them
+    circuits     whether a provider or model may be asked now, and what a try says of it
     pulse        keepalives to a client that waits
     call         what is known of one request; the structs that the modules below share
     body         the request's body: kept for a second try, or streamed through

@@ -53,8 +53,9 @@ class Tools:
     background: Callable[[Coroutine[Any, Any, None]], None] = field(repr=False)
 
 
-async def attempt(tools: Tools, call: Call) -> Outcome:
-    """Ask the provider once and hand on what it answers.
+async def attempt(tools: Tools, call: Call, heard: Callable[[int], None]) -> Outcome:
+    """Ask the provider once and hand on what it answers; ``heard`` gets the status of that as soon
+    as its head is there.
 
     Raises GatewayError for what is the client's fault; whatever is the provider's or the network's
     is a :class:`Failed`, unless the client has seen bytes of the answer.
@@ -67,6 +68,7 @@ async def attempt(tools: Tools, call: Call) -> Outcome:
     except TryFailedError as error:
         outcome: Outcome = error.failed
     else:
+        heard(exchange.status)
         try:
             outcome = await _deliver(tools, call, exchange)
         finally:
@@ -110,7 +112,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
 
 def _must_go_once(call: Call) -> bool:
     """Whether the request may do something at the provider that must not be done twice."""
-    if call.known:
+    if call.inference:
         return call.may_run_on
     return may_change_state(call.request.method, call.rest.partition("?")[0])
 
@@ -145,13 +147,14 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     head_only = call.request.method == "HEAD" or exchange.status in (204, 205)
     content = 200 <= exchange.status < 300 and not head_only
     coding = exchange.headers.get("Content-Encoding")
-    if exchange.status >= 400 and call.known and not call.destination_observes:
+    if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
     stream = content and pump.may_be_stream(call, content_type, coding)
     if call.downstream.started and (not stream or is_compressed(coding)):
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
-        return passage.judge(call, exchange) if content else passage.refuse_kind()
+        judged = content and not stream
+        return passage.judge(call, exchange) if judged else passage.refuse_kind()
     if stream:
         return pump.relay(tools, call, exchange)
     if content and passage.must_be_judged(call, content_type):
@@ -170,7 +173,9 @@ def _head(call: Call, destination: Destination, endpoint: Endpoint) -> bytes:
         rest = headers.without_query_credentials(rest)
     identity = call.known and call.may_stream and not destination.observes
     fields = [("Host", endpoint.host)]
-    fields += headers.to_upstream(call.fields, identity=identity, credential=credential)
+    fields += headers.to_upstream(
+        call.fields, identity=identity, credential=credential, elsewhere=call.asked is not None
+    )
     fields += endpoint.proxy_fields
     if body.length is not None:
         fields.append(("Content-Length", str(body.length)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gateway.policy.breaker import Breaker, ModelBreakers
 from gateway.policy.budget import RetryBudget
 from gateway.policy.peek import RequestFacts
-from gateway.policy.redact import repeats, scrub, secrets_of, summary
+from gateway.policy.redact import redact, repeats, scrub, secrets_of, summary
 from gateway.protocols import generic
 from gateway.relay.pulse import Pulse
 from gateway.streams.events import Hold
@@ -38,9 +38,12 @@ def text_fields(raw: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 
 
 class Health:
-    """What recent requests say about a provider: its retry budget and its circuits."""
+    """What recent requests say about a provider: its retry budget and its circuits.
 
-    __slots__ = ("budget", "last_error", "models", "provider")
+    ``in_force`` until another configuration takes its place; requests may still be on their way.
+    """
+
+    __slots__ = ("budget", "in_force", "last_error", "models", "provider")
 
     def __init__(self, provider: Provider) -> None:
         circuit = provider.circuit
@@ -48,6 +51,7 @@ class Health:
         self.provider = Breaker(circuit.failures, circuit.open_for)
         self.models = ModelBreakers(circuit.failures, circuit.open_for)
         self.last_error = "none that is known."
+        self.in_force = True
 
 
 _CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/\-]{0,63}")
@@ -112,6 +116,8 @@ class Call:
     destination: Destination | None = None
     rest: str = ""
     facts: RequestFacts = field(default_factory=RequestFacts)
+    inference: bool = False
+    """It is a protocol's inference: sending it twice costs money at worst."""
     hold: Hold = Hold.FIRST_CONTENT
     body: RequestBody | None = None
     received_at: float = 0.0
@@ -172,7 +178,7 @@ class Call:
         """An error's code or type as it may be logged; None for what is no such word."""
         if text is None or not _CODE.fullmatch(text):
             return None
-        return text if scrub(text, self.secrets()) == text else None
+        return text if redact(scrub(text, self.secrets())) == text else None
 
     def summary(self, text: str, limit: int = 300) -> str:
         """``text`` as one bounded line, without credentials and without what the client sent."""

@@ -16,8 +16,8 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Code, GatewayError, Origin
-from gateway.policy.error_body import is_exhausted
-from gateway.policy.retry import Failure, Reason, failure_of_status
+from gateway.policy.error_body import details_of, error_in_stream, is_exhausted
+from gateway.policy.retry import Failure, Reason, failure_of_status, retry_delay
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
 from gateway.streams import faults
@@ -46,15 +46,15 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Held:
     """A provider's HTTP error that has been read and not handed on. ``plain`` is its body without
-    the content coding."""
+    the content coding, None for a coding that is not known here."""
 
     status: int
     reason: str
     fields: Fields
     body: bytes
-    plain: bytes
+    plain: bytes | None
     broken: bool = False
-    """It ended before its end: its length is not the one that was announced."""
+    """It is not whole: it broke off, or was too long or too slow to be read to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Failed:
 
     ``error`` is what the client is told, unless ``provider_error`` holds the provider's own words,
     or ``held`` its whole answer. ``failure`` is for the decision about another try. ``fields`` are
-    those of the answer, if one had begun.
+    those of the answer, if one had begun. ``said`` is the JSON in which a 200 told of an error, and
+    ``frames`` are the events of a stream that did, if it was one.
     """
 
     error: GatewayError
@@ -71,6 +72,8 @@ class Failed:
     provider_error: ProviderError | None = None
     fields: Fields = ()
     held: Held | None = None
+    said: bytes = b""
+    frames: bytes = b""
 
 
 Outcome = Answered | Failed
@@ -158,10 +161,12 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         raise _no_answer(Code.STREAM_TRUNCATED, message, Reason.NO_ANSWER, exchange) from error
 
 
-def invalid(message: str, *, retryable: bool = True, fields: Fields = ()) -> Failed:
-    """An answer that is none."""
+def invalid(
+    message: str, *, retryable: bool = True, begun: bool = False, fields: Fields = ()
+) -> Failed:
+    """An answer that is none; ``begun``: it was going to be one."""
     error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
-    return Failed(error, Failure(Reason.INVALID, retryable), fields=fields)
+    return Failed(error, Failure(Reason.INVALID, retryable, begun=begun), fields=fields)
 
 
 def of_status(
@@ -179,13 +184,13 @@ def of_status(
     return Failed(error, failure, fields=held.fields, held=held)
 
 
-def error_in_200(error: ProviderError, fields: Fields) -> Failed:
+def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
     error = _final_if_exhausted(error)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
-    failure = Failure(Reason.INVALID, error.retryable)
-    return Failed(_told(error), failure, provider_error=error, fields=fields)
+    failure = Failure(Reason.INVALID, error.retryable, retry_after=retry_delay(details_of(said)))
+    return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
 
 
 def _final_if_exhausted(error: ProviderError) -> ProviderError:
@@ -209,26 +214,26 @@ def _told(error: ProviderError) -> GatewayError:
     )
 
 
-def broken_off(host: str, fields: Fields) -> Failed:
-    """An answer that was to be judged and ended before its end."""
+def broken_off(host: str, fields: Fields, *, begun: bool) -> Failed:
+    """An answer that was to be judged and ended before its end; ``begun``: some of it had come."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STREAM_TRUNCATED,
         f"Upstream connection lost: {host} broke off its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.TRUNCATED, retryable=True), fields=fields)
+    return Failed(error, Failure(Reason.TRUNCATED, retryable=True, begun=begun), fields=fields)
 
 
-def fell_silent(host: str, fields: Fields) -> Failed:
-    """An answer that was to be judged and did not come to its end in time."""
+def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
+    """An answer that was to be judged and did not come to its end in time; ``begun`` as above."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STALLED,
         f"Upstream response timed out: {host} did not finish its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.STALLED, retryable=True), fields=fields)
+    return Failed(error, Failure(Reason.STALLED, retryable=True, begun=begun), fields=fields)
 
 
 def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:
@@ -237,8 +242,17 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
     verdict, error = stream.verdict, stream.error
     if error is not None:
         error = _final_if_exhausted(error)
-        failure = Failure(Reason.ERROR_EVENT, error.retryable, after_content=after_content)
-        return Failed(_told(error), failure, provider_error=error, fields=fields)
+        frames = stream.withheld
+        said = error_in_stream(frames)
+        failure = Failure(
+            Reason.ERROR_EVENT,
+            error.retryable,
+            after_content=after_content,
+            retry_after=retry_delay(details_of(said)),
+        )
+        return Failed(
+            _told(error), failure, provider_error=error, fields=fields, said=said, frames=frames
+        )
     if verdict in _STALLS:
         silence = now - (stream.last_progress_at or sent_at)
         fault, reason = faults.stalled(silence), Reason.STALLED

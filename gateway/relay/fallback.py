@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config.fallback import speaks
 from gateway.observe import logs
 from gateway.policy.rename import rename_model
 from gateway.relay.call import Asked
@@ -15,11 +16,23 @@ if TYPE_CHECKING:
     from gateway.relay.call import Call, Destination
 
 
-def chain(first: Destination, destinations: Mapping[str, Destination]) -> Iterator[Destination]:
-    """The fallbacks of ``first`` that can be reached, in their order."""
+def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Destination]:
+    """The providers that may be asked in place of the one that the call goes to, in their order.
+
+    Only for inference that stands for itself: a file, a batch or an earlier response is at the
+    provider that made it, and what runs on may still be running there. Each can be reached, and
+    speaks the protocol of the request as far as that is known.
+    """
+    first, protocol = call.destination, call.protocol
+    alone = not call.inference or call.may_run_on or call.facts.bound or call.asks_no_retry
+    if first is None or protocol is None or first.observes or alone:
+        return
     for name in first.provider.fallback:
         other = destinations.get(name)
-        if other is not None and other.endpoint is not None:
+        if other is None or other.endpoint is None:
+            continue
+        spoken = speaks(other.provider)
+        if not spoken or protocol.name in spoken:
             yield other
 
 

@@ -62,6 +62,7 @@ class Relay:
         self._tools = Tools(self._loop, self._upstreams, metrics, self._run_in_background)
         self._budget = body.Budget(config.server.buffer_total)
         self._draining = False
+        self._destinations: dict[str, Destination] = {}
         self.configure(config)
 
     @property
@@ -79,6 +80,8 @@ class Relay:
         """Take over a configuration; requests that are running keep the one they began with."""
         self._server = config.server
         self._unavailable = config.unavailable
+        for destination in self._destinations.values():
+            destination.health.in_force = False
         self._destinations = {
             name: _destination(provider) for name, provider in config.providers.items()
         }
@@ -215,11 +218,27 @@ class Relay:
             content_type=request.headers.get("Content-Type"),
             content_encoding=request.headers.get("Content-Encoding"),
         )
-        if call.protocol is not None and not _is_inference(call):
-            call.protocol = None
-            call.record.protocol = NO_PROTOCOL
+        self._understand(call)
         call.record.model = call.facts.model
         call.record.streaming = call.facts.stream
+
+    def _understand(self, call: Call) -> None:
+        """Whether a request is what its protocol says.
+
+        A path that a protocol claims says so. Where a provider's protocol is set for all its paths,
+        the body has to say it on the others: JSON that holds a prompt or wants a stream is read in
+        that protocol, and what wants a stream is inference, for it leaves nothing behind but its
+        stream. Files, forms, batches and jobs are neither.
+        """
+        protocol, facts = call.protocol, call.facts
+        if protocol is None or not protocol.known:
+            return
+        path = call.rest.partition("?")[0]
+        claimed = protocols.for_path(call.request.method, path) is not None
+        call.inference = claimed or (facts.asks and facts.stream is True)
+        if not (claimed or facts.asks):
+            call.protocol = None
+            call.record.protocol = NO_PROTOCOL
 
     # Ends.
 
@@ -275,17 +294,6 @@ def _destination(provider: Provider) -> Destination:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         unusable = f'The provider "{provider.name}" cannot be reached: {reason}.'
         return Destination(provider, None, health, unusable)
-
-
-def _is_inference(call: Call) -> bool:
-    """Whether a request is what its protocol says. Where a provider's is set for all its paths, it
-    is one that names a model or asks for a stream: files and batches are no inference.
-    """
-    assert call.protocol is not None
-    path = call.rest.partition("?")[0]
-    if not call.protocol.known or call.protocol.claims(call.request.method, path):
-        return True
-    return not call.facts.readable or bool(call.facts.model) or call.facts.stream is not None
 
 
 def _protocol(provider: Provider, method: str, rest: str) -> StreamProtocol | None:

@@ -21,6 +21,7 @@ from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Held, Outcome
 from gateway.streams import lenient
 from gateway.streams.coding import Decoder, is_compressed
+from gateway.streams.sse import EVENT_STARTS
 
 if TYPE_CHECKING:
     from gateway.relay.call import Call
@@ -35,10 +36,13 @@ _JUDGED: Final = 1024 * 1024
 
 _JUDGED_KINDS: Final = ("json", "html", "xml")
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_STEP: Final = 1024
+"""Bytes of a compressed error that are expanded at once: one kilobyte of a bomb is megabytes."""
+
 _OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "completion")
 """Fields of answers."""
 
-_ERROR_SECONDS: Final = 10.0
+ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
 
 _SPACE: Final = b" \t\r\n"
@@ -133,10 +137,11 @@ def _is_decodable(exchange: Exchange, body: bytes) -> bool:
 def _note_error(call: Call, plain: bytes) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
-    kind, code, message, _ = read_error(plain)
-    record.upstream_body = kind
-    record.error_code = record.error_code or call.code(code)
-    record.error = record.error or (call.summary(message) if message else None)
+    words = read_error(plain)
+    record.upstream_body = words.kind
+    record.error_type = call.code(words.type or words.code)
+    record.error_code = record.error_code or call.code(words.code)
+    record.error = record.error or (call.summary(words.all) if words.all else None)
 
 
 # The 200 that is no answer.
@@ -144,7 +149,7 @@ def _note_error(call: Call, plain: bytes) -> None:
 
 def must_be_judged(call: Call, content_type: str) -> bool:
     """Whether an answer of this type may be no answer at all, or only half of one."""
-    if not call.known or call.destination_observes or call.request.method != "POST":
+    if not call.inference or call.destination_observes:
         return False
     return (
         not content_type or content_type.startswith("text/") or content_type.endswith(_JUDGED_KINDS)
@@ -171,13 +176,12 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
             whole = await _hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
-            return failures.fell_silent(host, exchange.fields)
+            return failures.fell_silent(host, exchange.fields, begun=bool(held.strip()))
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        return failures.broken_off(host, exchange.fields)
-    if whole and exchange.broke:
-        return failures.broken_off(host, exchange.fields)
-    if whole and not _is_decodable(exchange, bytes(held)):
-        return failures.broken_off(host, exchange.fields)
+        held += exchange.ready()
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
+    if whole and (exchange.broke or not _is_decodable(exchange, bytes(held))):
+        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
     if failed is not None:
@@ -187,39 +191,70 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     return await relay(call, exchange, bytes(held))
 
 
+def may_be_told(call: Call, content_type: str) -> bool:
+    """Whether an HTTP error is held to be tried again, or told better. Of a request that no
+    protocol claims the dialect is not known, so that only JSON can be.
+    """
+    if call.destination_observes or call.request.method == "HEAD":
+        return False
+    return call.known or content_type.endswith("json")
+
+
 async def hold_error(call: Call, exchange: Exchange) -> Outcome:
-    """Hold an HTTP error, for another try may make it good; one that is too long or too slow is
-    handed on.
+    """Hold an HTTP error, for another try may make it good, and a client is told more of it than it
+    would see. Of one that is too long, too slow or broken the beginning is enough.
     """
     held = bytearray()
-    whole = broke = False
+    whole = False
     try:
-        async with asyncio.timeout(_ERROR_SECONDS):
-            whole = await _hold(call, exchange, held)
-        broke = exchange.broke
-    except TimeoutError:
+        async with asyncio.timeout(ERROR_SECONDS):
+            whole = await _hold(call, exchange, held) and not exchange.broke
+    except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
-    except Exception:  # noqa: BLE001 - however it is told, the transport broke
-        broke = True
-    if not (whole or broke or call.downstream.started):
+    if not (whole or exchange.broke or call.known or call.downstream.started):
         return await relay(call, exchange, bytes(held))
-    plain = _plain(exchange, bytes(held)) or b""
-    _note_error(call, plain)
+    plain, decoded = _plain_error(exchange, bytes(held))
+    _note_error(call, plain or b"")
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    wait = wait if wait is not None else retry_delay(details_of(plain))
+    wait = wait if wait is not None else retry_delay(details_of(plain or b""))
     return failures.of_status(
-        Held(exchange.status, exchange.reason, exchange.fields, bytes(held), plain, broke),
+        Held(
+            exchange.status,
+            exchange.reason,
+            exchange.fields,
+            bytes(held),
+            plain,
+            not (whole and decoded),
+        ),
         exchange.headers,
-        final=not _can_help(call, exchange.status, plain, told_to_wait=wait is not None),
+        final=not _can_help(call, exchange.status, plain or b"", told_to_wait=wait is not None),
         retry_after=wait,
     )
+
+
+def _plain_error(exchange: Exchange, body: bytes) -> tuple[bytes | None, bool]:
+    """The body of an error without its content coding, or its beginning; and whether that is all of
+    it. None for a coding that is not known.
+    """
+    coding = exchange.headers.get("Content-Encoding")
+    if not (body and is_compressed(coding)):
+        return body[:_JUDGED], len(body) <= _JUDGED
+    decoder = Decoder(coding or "")
+    if decoder.failed:
+        return None, True
+    plain = bytearray()
+    for start in range(0, len(body), _STEP):
+        plain += decoder.feed(body[start : start + _STEP])
+        if decoder.failed or len(plain) > _JUDGED:
+            return bytes(plain[:_JUDGED]), False
+    return bytes(plain), decoder.finished
 
 
 async def refuse_kind() -> Outcome:
     """An answer of another kind than the one that the client has the head of. It would be of that
     kind again.
     """
-    message = "The provider answered another try with something that is no stream."
+    message = "The provider answered another try with something that does not fit the stream begun."
     return failures.invalid(message, retryable=False)
 
 
@@ -240,9 +275,12 @@ async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
 def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     """The failure that a whole answer is; None for one that is an answer, or cannot be judged."""
     plain = body.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0")
-    kind, _, message, _ = read_error(plain)
+    words = read_error(plain)
+    kind, message = words.kind, words.message
     if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
+    if plain.lstrip().startswith(EVENT_STARTS):
+        return None  # a stream that could not be told by its first bytes, being compressed
     if kind is ErrorBody.EMPTY:
         what = "an empty body"
     elif kind is ErrorBody.HTML:
@@ -254,11 +292,13 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     elif _is_error(plain):
         call.record.upstream_body = kind
         error = _error_in(call, plain) or provider_error("error", message)
-        return failures.error_in_200(error, exchange.fields)
+        return failures.error_in_200(error, exchange.fields, plain)
     else:
         return None
     call.record.upstream_body = kind
-    return failures.invalid(f"The provider answered with {what}.", fields=exchange.fields)
+    broken = kind is ErrorBody.JSON
+    message = f"The provider answered with {what}."
+    return failures.invalid(message, begun=broken, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:
@@ -278,8 +318,7 @@ def _is_error(plain: bytes) -> bool:
 
 def _error_in(call: Call, plain: bytes) -> ProviderError | None:
     """The error that a body holds, as the protocol's reader understands it."""
-    assert call.protocol is not None
-    reader = call.protocol.reader(1)
+    reader = call.reading().reader(1)
     try:
         reader.read(b"", plain)
     except Exception:  # noqa: BLE001 - a reader's bug must not become the client's
@@ -295,11 +334,12 @@ def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> b
     it says that the fault is its own, which only a used up quota contradicts.
     """
     words = read_error(plain)
-    spent = not told_to_wait and is_exhausted(words.code or words.type, words.message)
+    named = is_exhausted(f"{words.code} {words.type}", "")
+    spent = named or (not told_to_wait and is_exhausted(words.code, words.all))
     if status >= 500:
         return not spent
     error = _error_in(call, plain)
     if error is not None and not error.retryable:
         return False
-    named = provider_error(words.type, words.message, words.code)
-    return named.retryable and not spent
+    told = provider_error(words.type, words.message, words.code)
+    return told.retryable and not spent

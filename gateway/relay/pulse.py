@@ -18,7 +18,7 @@ from gateway.relay import replies
 
 if TYPE_CHECKING:
     from gateway.config.model import Provider
-    from gateway.relay.call import Call
+    from gateway.relay.call import Call, Destination
     from gateway.relay.upstream import Exchange
     from gateway.streams.stream import Stream
 
@@ -29,7 +29,9 @@ AUTO_SECONDS = 25.0
 class Pulse:
     """The keepalives of one request."""
 
-    __slots__ = ("_beat", "_call", "_exchange", "_seen", "_stream", "_timer", "inside")
+    __slots__ = (
+        "_beat", "_call", "_exchange", "_of", "_seen", "_stream", "_timer", "beaten", "inside",
+    )  # fmt: skip
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -38,6 +40,9 @@ class Pulse:
         self._stream: Stream | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._seen = (-1, 0)
+        self._of: Destination | None = None
+        self.beaten = False
+        """At least one is out."""
         self.inside = False
         """The client has a part of what is to be written: nothing may come in between."""
 
@@ -46,12 +51,13 @@ class Pulse:
         call = self._call
         assert call.destination is not None
         provider = call.destination.provider
-        if not beat or provider.keepalive == "off" or self._timer is not None:
+        if not beat or provider.keepalive == "off":
             return
-        self._beat, self._exchange = beat, exchange
-        wait = provider.held_keepalive(call.hold.value)
-        due = call.received_at + wait
-        self._timer = asyncio.get_running_loop().call_at(due, self._beat_held, wait)
+        self._beat, self._exchange, self._of = beat, exchange, call.destination
+        if self._timer is None:
+            wait = provider.held_keepalive(call.hold.value)
+            due = call.received_at + wait
+            self._timer = asyncio.get_running_loop().call_at(due, self._beat_held, wait)
 
     def flow(self, stream: Stream, beat: bytes) -> None:
         """The stream is being handed on from here."""
@@ -74,12 +80,33 @@ class Pulse:
 
     def _beat_held(self, wait: float) -> None:
         call = self._call
-        assert self._exchange is not None
         if not call.downstream.started:
-            replies.begin(call, self._exchange, headers.Body.STREAMED, stream=True, commit=False)
+            self._begin()
             call.primed = True
         self._send()
         self._timer = asyncio.get_running_loop().call_later(wait, self._beat_held, wait)
+
+    def _begin(self) -> None:
+        """The head of the answer: that of the stream that is held. Of a provider that has failed,
+        and whose place another one has taken, nothing but the kind of answer is told.
+        """
+        call, exchange = self._call, self._exchange
+        assert exchange is not None
+        if call.destination is self._of:
+            replies.begin(call, exchange, headers.Body.STREAMED, stream=True, commit=False)
+            return
+        record = call.record
+        record.status = exchange.status
+        kept = [pair for pair in exchange.fields if pair[0].lower() == "content-type"]
+        fields = headers.to_client(
+            kept,
+            body=headers.Body.STREAMED,
+            request_id=record.request_id,
+            provider=record.provider or "",
+            attempts=record.attempts,
+            stream=True,
+        )
+        call.downstream.start(exchange.status, exchange.reason, fields)
 
     def _beat_flowing(self, half: float) -> None:
         down, stream = self._call.downstream, self._stream
@@ -96,6 +123,7 @@ class Pulse:
         self._timer = asyncio.get_running_loop().call_later(half, self._beat_flowing, half)
 
     def _send(self) -> None:
+        self.beaten = True
         self._call.downstream.send(self._beat)
         self._call.record.bytes_down += len(self._beat)
 

@@ -18,7 +18,7 @@ from gateway.relay.failures import Answered, Outcome
 from gateway.streams import faults
 from gateway.streams.coding import Decoder, is_compressed
 from gateway.streams.events import Verdict
-from gateway.streams.sse import BOM
+from gateway.streams.sse import BOM, EVENT_STARTS
 from gateway.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ _OTHER_KINDS: Final = ("ndjson", "eventstream", "jsonl")
 """Ends of media types that are no event stream, whatever was asked for."""
 
 _NO_EVENT: Final = (b"{", b"[", b"<")
-_EVENT_STARTS: Final = (b"data:", b"event:", b":", b"id:", b"retry:")
 
-_DECIDED: Final = 4096
-"""Bytes after which a body is what it looks like."""
+_MOST_BLANK: Final = 64 * 1024
+"""Blank bytes before the first line after which a body that does not say so is no stream."""
 
 _LARGE: Final = 256 * 1024
 """Bytes that are handed on in one write."""
@@ -94,13 +93,12 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
     record.protocol = protocol.name
     beat = b"" if call.destination_observes or is_compressed(coding) else protocol.keepalive
     pump = Pump(tools.loop, call, exchange, stream, beat)
-    if not stream.committed:
-        call.pulse.hold(exchange, beat)
+    if pump.declared:
+        pump.show_life()
     try:
         await pump.run()
     except NotAStreamError as error:
         record.stream = None
-        call.pulse.stop()
         return await passage.judge(call, exchange, error.first)
     except asyncio.CancelledError:
         if call.interrupted:
@@ -124,7 +122,8 @@ def _note_failure(call: Call, stream: Stream, silence: float) -> None:
     """Put into the record why a stream was no answer, whoever is told."""
     record, error = call.record, stream.error
     if error is not None:
-        record.error_code = call.code(error.code) or call.code(error.type)
+        record.error_type = call.code(error.type)
+        record.error_code = call.code(error.code) or record.error_type
         record.error = call.summary(error.message)
     elif stream.cut and stream.verdict is not None:
         stalled = stream.verdict in _STALLS
@@ -142,8 +141,8 @@ class Pump:
     """One stream on its way to one client."""
 
     __slots__ = (
-        "_armed_for", "_beat", "_blocked", "_call", "_content", "_down", "_exchange", "_first",
-        "_flowing", "_loop", "_stream", "_task", "_timer", "_woken",
+        "_armed_for", "_beat", "_begun", "_blocked", "_call", "_content", "_down", "_exchange",
+        "_first", "_flowing", "_loop", "_stream", "_task", "_timer", "_woken",
     )  # fmt: skip
 
     def __init__(
@@ -167,7 +166,7 @@ class Pump:
         self._task: asyncio.Task[object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 0.0
-        self._woken = self._blocked = False
+        self._woken = self._blocked = self._begun = False
 
     async def run(self) -> None:
         """Pump until the stream is closed; raises CancelledError when the client leaves."""
@@ -223,32 +222,39 @@ class Pump:
                 if self._is_undecided(chunk):
                     return b""
                 self._refuse_other_kinds(chunk)
+                self.show_life()
             return self._stream.receive_data(chunk, now)
         if self._exchange.broke:
             return self._stream.receive_reset(now)
-        if not (self._stream.bytes_received or self._stream.committed or self._declared):
+        if not (self._stream.bytes_received or self._stream.committed or self.declared):
             raise NotAStreamError(self._first)
         return self._stream.receive_eof(now)
 
     def _is_undecided(self, first: bytes) -> bool:
         """Whether more must come before it is known if this is a stream, which nothing says."""
-        if self._declared or len(first) > _DECIDED:
+        if self.declared:
             return False
         start = first.removeprefix(BOM).lstrip()
-        return any(len(start) < len(begin) and begin.startswith(start) for begin in _EVENT_STARTS)
+        if not start:
+            # Some providers send blank lines for as long as their JSON takes.
+            return len(first) <= _MOST_BLANK
+        return any(len(start) < len(begin) and begin.startswith(start) for begin in EVENT_STARTS)
 
     def _refuse_other_kinds(self, first: bytes) -> None:
         """No line of an event stream begins like JSON or HTML; and where nothing says that it is
         one, it has to begin like one.
         """
         start = first.removeprefix(BOM).lstrip()
-        if not start:
-            return
-        if start[:1] in _NO_EVENT or not (self._declared or start.startswith(_EVENT_STARTS)):
+        if start[:1] in _NO_EVENT or not (self.declared or start.startswith(EVENT_STARTS)):
             raise NotAStreamError(first)
 
+    def show_life(self) -> None:
+        """This is a stream of events: if it is held for long, its client is shown that it lives."""
+        if not self._stream.committed:
+            self._call.pulse.hold(self._exchange, self._beat)
+
     @property
-    def _declared(self) -> bool:
+    def declared(self) -> bool:
         """Whether the answer says that it is a stream of events."""
         declared = self._exchange.headers.get("Content-Type", "")
         return declared.lower().startswith("text/event-stream")
@@ -282,6 +288,7 @@ class Pump:
         if not self._flowing:
             self._start()
         if out:
+            out = self._without_mark(out)
             down.send(out)
             self._call.record.bytes_down += len(out)
         else:
@@ -308,6 +315,15 @@ class Pump:
             call.release_body()
         call.pulse.flow(self._stream, self._beat)
 
+    def _without_mark(self, out: bytes) -> bytes:
+        """The same without the byte order mark that a stream may begin with, where keepalives have
+        taken the first place: it would be a part of the name of a field.
+        """
+        if self._begun:
+            return out
+        self._begun = True
+        return out.removeprefix(BOM) if self._call.pulse.beaten else out
+
     async def _wait_for_client(self) -> None:
         """The client takes no bytes: neither do we, and the stream's clocks stand still."""
         since = monotonic()
@@ -325,6 +341,7 @@ class Pump:
             return
         if not self._flowing:
             self._start()
+        out = self._without_mark(out)
         self._call.record.bytes_down += len(out)
         if stream.must_abort or (stream.cut and down.until_close):
             down.send(out)

@@ -6,16 +6,12 @@ Never shows a traceback, a key or an address of this machine.
 
 from __future__ import annotations
 
-import json
-import math
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.errors import Code, GatewayError, Origin
 from gateway.policy import headers
-from gateway.policy.error_body import read_error
-from gateway.policy.retry import Reason
 from gateway.protocols import openai_chat
 from gateway.relay.downstream import Done
 from gateway.streams.events import Fault
@@ -25,9 +21,7 @@ if TYPE_CHECKING:
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.downstream import Downstream
-    from gateway.relay.failures import Failed, Held
     from gateway.relay.upstream import Exchange
-    from gateway.streams.events import ProviderError
 
 DRAINING: Final = Fault(
     Code.DRAINING, "The gateway is shutting down and cannot go on. Retry your request."
@@ -35,11 +29,6 @@ DRAINING: Final = Fault(
 """What is told to those whose answers are not over when the gateway ends."""
 
 _RETRY_SOON: Final = frozenset({Code.DRAINING, Code.OVERLOADED, Code.UNAVAILABLE})
-_WAITS: Final = frozenset({"retry-after", "retry-after-ms"})
-
-RETRY_AFTER: Final = "5"
-"""Seconds to wait after a rate limit whose provider says nothing."""
-
 _LINGER: Final = 1.0
 """Seconds for which a client that is still sending may read why it is refused."""
 
@@ -75,92 +64,33 @@ def begin(
     call.downstream.start(exchange.status, exchange.reason, fields)
 
 
-def failed(call: Call, failure: Failed) -> None:
-    """Tell the client that the last try failed, in the provider's own words where there are any."""
-    error, provider_error, held = failure.error, failure.provider_error, failure.held
-    if call.downstream.started:
-        _tell(call, failure)
-        return
-    if held is not None:
-        _pass_on(call, failure, held)
-        return
-    if provider_error is None:
-        refuse(call, error, failure.fields)
-        return
-    body = provider_error_body(dialect(call), provider_error)
-    _note(call, error, provider_error.code or provider_error.type)
-    fields = _fields(call, failure.fields)
-    if failure.failure.reason is Reason.INVALID:
-        fields.append(("x-gateway-error", error.code.value))
-    if provider_error.retryable:
-        fields += _when_to_retry(provider_error.status, fields, failure.failure.retry_after)
-    _send(call, provider_error.status, body, fields)
-
-
-def _tell(call: Call, failure: Failed) -> None:
-    """Status and header fields are out, for keepalives: what failed is told in-band."""
-    error, stream = failure.error, call.record.stream
-    withheld = stream.withheld if stream is not None and failure.provider_error is not None else b""
-    fault = Fault(error.code, error.message)
-    if failure.provider_error is not None:
-        own = failure.provider_error
-        fault = Fault(own.code or own.type, own.message or own.type, own.type)
-    if failure.held is not None:
-        words = read_error(failure.held.plain)
-        fault = Fault(words.code or error.code, words.message or error.message, words.type)
-    _note(call, error, fault.code)
-    tell(call, fault, withheld)
-
-
 def tell(call: Call, fault: Fault, withheld: bytes = b"") -> None:
     """End an answer that has begun with an in-band error, or break it where there is no such form.
 
     ``withheld`` is what the provider itself sent to that end.
     """
     frames = withheld or dialect(call).reader(1).fault(fault)
+    down = call.downstream
     if not frames:
-        call.downstream.abort()
+        down.abort()
         return
     call.record.bytes_down += len(frames)
-    call.downstream.end(frames)
-
-
-def _pass_on(call: Call, failure: Failed, held: Held) -> None:
-    """The provider's own error, as it came."""
-    assert call.destination is not None
-    record = call.record
-    record.status = held.status
-    record.bytes_down += len(held.body)
-    fields = headers.to_client(
-        held.fields,
-        body=headers.Body.STREAMED if held.broken else headers.Body.UNCHANGED,
-        request_id=record.request_id,
-        provider=call.destination.provider.name,
-        attempts=record.attempts,
-    )
-    if failure.failure.retryable:
-        fields += _when_to_retry(held.status, fields, failure.failure.retry_after)
-    call.downstream.start(held.status, held.reason, fields)
-    call.downstream.end(held.body)
-
-
-def _when_to_retry(status: int, fields: Fields, wait: float | None) -> Fields:
-    """A rate limit always says when: some clients give up on one that does not. ``wait`` is what
-    the provider said elsewhere, in seconds.
-    """
-    if status != 429 or any(name.lower() in _WAITS for name, _ in fields):
-        return []
-    return [("Retry-After", RETRY_AFTER if wait is None else str(math.ceil(wait)))]
+    if down.until_close:
+        # Nothing but a broken connection shows that this is not the end of a whole answer.
+        down.send(frames)
+        down.abort()
+    else:
+        down.end(frames)
 
 
 def refuse(call: Call, error: GatewayError, fields: Fields = ()) -> None:
     """Tell the client of a failure in the gateway's own name; ``fields`` are the provider's."""
-    _note(call, error, error.code.value)
-    own = [*_fields(call, fields), ("x-gateway-error", error.code.value)]
+    note(call, error, error.code.value)
+    own = [*fields_of(call, fields), ("x-gateway-error", error.code.value)]
     if error.code in _RETRY_SOON and not any(name == "Retry-After" for name, _ in own):
         own.append(("Retry-After", "1"))
     body = dialect(call).error_body(error.status, error.code.value, error.message)
-    _send(call, error.status, body, own)
+    send(call, error.status, body, own)
 
 
 def greet(downstream: Downstream) -> None:
@@ -172,24 +102,6 @@ def greet(downstream: Downstream) -> None:
 def dialect(call: Call) -> StreamProtocol:
     """The protocol in whose shape the client expects errors."""
     return call.protocol if call.protocol is not None else openai_chat.PROTOCOL
-
-
-def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes:
-    """A provider's error in the shape of ``protocol``: its own message, type, code and param."""
-    message = error.message or error.type
-    shaped: Any = json.loads(protocol.error_body(error.status, error.code or error.type, message))
-    inner = shaped["error"]
-    if "status" in inner:
-        # Google's shape: the type is called status, and the code is the HTTP status.
-        if error.type.isupper():
-            inner["status"] = error.type
-    else:
-        inner["type"] = error.type
-        if error.code is not None or "code" in inner:
-            inner["code"] = error.code
-        if error.param is not None:
-            inner["param"] = error.param
-    return json.dumps(shaped, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def head_too_large(limit: int) -> GatewayError:
@@ -214,20 +126,20 @@ def malformed(downstream: Downstream) -> Done:
 
 def _send_unread(downstream: Downstream, error: GatewayError) -> Done:
     body = openai_chat.error_body(error.status, error.code.value, error.message)
-    fields = [*_json(body), ("x-gateway-error", error.code.value)]
+    fields = [*json_fields(body), ("x-gateway-error", error.code.value)]
     downstream.last = True
     downstream.start(error.status, _phrase(error.status), fields)
     downstream.end(body)
     return Done(keep=False, linger=_LINGER)
 
 
-def _note(call: Call, error: GatewayError, code: str) -> None:
+def note(call: Call, error: GatewayError, code: str) -> None:
     record = call.record
     record.error_code = call.code(code)
     record.error = call.summary(error.message)
 
 
-def _fields(call: Call, upstream: Fields) -> list[tuple[str, str]]:
+def fields_of(call: Call, upstream: Fields) -> list[tuple[str, str]]:
     record = call.record
     provider = call.destination.provider.name if call.destination is not None else None
     if provider is None or not upstream:
@@ -241,18 +153,18 @@ def _fields(call: Call, upstream: Fields) -> list[tuple[str, str]]:
     )
 
 
-def _send(call: Call, status: int, body: bytes, fields: list[tuple[str, str]]) -> None:
+def send(call: Call, status: int, body: bytes, fields: list[tuple[str, str]]) -> None:
     call.record.status = status
     call.record.bytes_down += len(body)
     # After a request that was not, or could not be, read to its end nothing can be told apart.
     unread = call.body is None and call.request.body_exists
     if unread or call.request.content.exception() is not None:
         call.downstream.last = True
-    call.downstream.start(status, _phrase(status), [*_json(body), *fields])
+    call.downstream.start(status, _phrase(status), [*json_fields(body), *fields])
     call.downstream.end(body)
 
 
-def _json(body: bytes) -> list[tuple[str, str]]:
+def json_fields(body: bytes) -> list[tuple[str, str]]:
     return [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
 
 

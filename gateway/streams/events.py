@@ -105,11 +105,12 @@ class ProviderError:
 class Fault:
     """What the gateway has to tell a client in-band: a code, mostly one of
     :class:`gateway.errors.Code`, and a sentence. ``type`` is the provider's own error type, None
-    for a fault of the transport."""
+    for a fault of the transport, and ``status`` that of the HTTP error that it would be."""
 
     code: str
     message: str
     type: str | None = None
+    status: int = 503
 
 
 @dataclass(slots=True)

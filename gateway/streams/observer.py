@@ -76,7 +76,8 @@ class Observer(Tally):
             if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
                 self._begun = True
                 return self._reader.read(b"", block[6:])
-            name, data, fields = parse_block(self._without_mark(block))
+            block = self._without_mark(block)
+            name, data, fields = parse_block(block)
             if data is None:
                 return self._reader.read_bare(block) if fields else _HEARTBEAT
             if b"[DONE]" in data[:16] and data.strip() == b"[DONE]":
@@ -101,7 +102,8 @@ class Observer(Tally):
         """The kind of what has no blank line when the stream ends, and whether it shall have one: a
         finish, an error, or what trails them. Anything else is torn."""
         ended = self._ended
-        _, data, fields = parse_block(self._without_mark(tail))
+        tail = self._without_mark(tail)
+        _, data, fields = parse_block(tail)
         if not fields:
             return _HEARTBEAT, False
         whole = data is not None and (data.strip() == b"[DONE]" or lenient.is_whole(data))

@@ -18,7 +18,11 @@ import re
 from enum import Enum
 
 BOM = b"\xef\xbb\xbf"
+EVENT_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
+"""How the lines of a stream begin, comments among them."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_COMMENTS = re.compile(rb"(?:[\r\n]++|:[^\r\n]*+)*+")
 
 
 class _Mode(Enum):
@@ -295,6 +299,11 @@ class SseFramer:
         block = b"".join(self._parts)
         self._parts, self._size = [], 0
         return block
+
+
+def bare_lines(block: bytes) -> bytes:
+    """A block from its first line that is neither blank nor a comment."""
+    return block[_COMMENTS.match(block).end() :].strip()  # type: ignore[union-attr]
 
 
 def parse_block(block: bytes) -> tuple[bytes, bytes | None, bool]:

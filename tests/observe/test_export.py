@@ -21,6 +21,7 @@ DOCUMENTED = {
     "gateway_requests_total", "gateway_stream_ends_total", "gateway_attempts_total",
     "gateway_retries_total", "gateway_rescued_total", "gateway_discarded_tokens_total",
     "gateway_retry_budget_exhausted_total", "gateway_stalls_total", "gateway_upstream_errors_total",
+    "gateway_errors_enriched_total",
     "gateway_stream_notes_total",
     "gateway_time_to_first_byte_seconds", "gateway_time_to_first_event_seconds",
     "gateway_time_to_first_content_seconds", "gateway_event_gap_seconds",

@@ -28,7 +28,7 @@ FIELDS = {
     "status", "stream", "verdict", "phase", "finish_reason", "notes", "attempts", "rescued",
     "ttfb_ms", "first_content_ms", "max_gap_ms", "duration_ms", "events", "heartbeats", "bytes",
     "tokens_in", "tokens_out", "tokens_discarded", "model", "upstream_request_id",
-    "upstream_status", "error",
+    "upstream_status", "error", "error_type", "error_body",
 }  # fmt: skip
 OF_EVERY_LINE = {"event", "level", "timestamp"}
 
@@ -118,6 +118,8 @@ def test_a_request_is_one_line_with_the_documented_fields(
         "upstream_request_id": "req_1",
         "upstream_status": 200,
         "error": None,
+        "error_type": None,
+        "error_body": None,
     }
 
 

@@ -22,7 +22,7 @@ def test_it_opens_after_so_many_failures_in_a_row() -> None:
 def test_a_success_in_between_starts_the_count_anew() -> None:
     breaker = Breaker(2, 10.0)
     breaker.note_failure(0.0)
-    assert not breaker.note_success()
+    assert not breaker.note_success(0.0)
     assert not breaker.note_failure(0.0)
     assert breaker.allows(0.0)
 
@@ -39,7 +39,7 @@ def test_half_open_lets_one_probe_through() -> None:
     assert breaker.state(10.0) is State.HALF_OPEN
     assert breaker.allows(10.0)
     assert not breaker.allows(10.1)
-    assert breaker.note_success()
+    assert breaker.note_success(10.0)
     assert breaker.allows(10.2)
 
 
@@ -54,8 +54,23 @@ def test_a_failed_probe_opens_it_again_for_the_whole_time() -> None:
 def test_a_probe_whose_client_left_does_not_block_the_next() -> None:
     breaker = opened()
     assert breaker.allows(10.0)
-    breaker.note_nothing()
+    breaker.note_nothing(10.0)
     assert breaker.allows(10.1)
+
+
+def test_only_the_probe_itself_makes_room_for_another() -> None:
+    breaker = opened()
+    assert breaker.allows(10.0)
+    breaker.note_nothing(9.0)
+    assert not breaker.allows(10.1)
+
+
+def test_a_success_from_before_the_outage_does_not_close_it() -> None:
+    breaker = opened(5.0)
+    assert not breaker.note_success(4.0)
+    assert breaker.state(6.0) is State.OPEN
+    assert breaker.note_success(5.5)
+    assert breaker.state(6.0) is State.CLOSED
 
 
 def test_a_probe_that_never_reports_back_is_given_up() -> None:
@@ -97,7 +112,7 @@ def test_an_open_circuit_never_lets_two_probes_through_at_once(
                 probes.append(now)
         else:
             if what == "good":
-                breaker.note_success()
+                breaker.note_success(now)
             else:
                 breaker.note_failure(now)
             probes.clear()

@@ -106,6 +106,24 @@ def test_the_gateways_key_takes_the_place_of_every_key_of_the_client(
     assert to_upstream([("A", "1")], credential=credential) == [("A", "1"), field]
 
 
+def test_what_is_for_the_provider_that_was_asked_does_not_go_elsewhere() -> None:
+    fields = [
+        ("anthropic-beta", "b"),
+        ("Cookie", "session=secret"),
+        ("ChatGPT-Account-Id", "acc"),
+        ("OpenAI-Organization", "org"),
+        ("X-Auth-Token", "t"),
+        ("Ocp-Apim-Subscription-Key", "k"),
+        ("cf-aig-authorization", "Bearer c"),
+        ("User-Agent", "agent"),
+        ("Authorization", "Bearer client"),
+    ]
+    own = ("Authorization", "Bearer own")
+    kept = [("anthropic-beta", "b"), ("User-Agent", "agent"), own]
+    assert to_upstream(fields, credential=own, elsewhere=True) == kept
+    assert len(to_upstream(fields, credential=own)) == len(fields)
+
+
 def test_a_key_in_the_query_gives_way_to_the_gateways_and_nothing_else_changes() -> None:
     assert without_query_credentials("/v1beta/m:g?alt=sse&key=AIza&x=%2f+") == (
         "/v1beta/m:g?alt=sse&x=%2f+"

@@ -25,7 +25,9 @@ CHAT = {
     "stream_options": {"include_usage": True, "other": [1]},
     "background": False,
 }
-CHAT_FACTS = RequestFacts(model="gpt-5", stream=True, choices=3, background=False, readable=True)
+CHAT_FACTS = RequestFacts(
+    model="gpt-5", stream=True, choices=3, background=False, asks=True, readable=True
+)
 
 
 def body(**fields: object) -> bytes:
@@ -84,7 +86,7 @@ def test_a_models_name_is_bounded() -> None:
     ],
 )
 def test_json_that_providers_take_is_read_although_it_is_not_strict(text: bytes) -> None:
-    assert peek(text) == RequestFacts(model="m", stream=True, readable=True)
+    assert peek(text) == RequestFacts(model="m", stream=True, asks=True, readable=True)
 
 
 @given(st.binary(max_size=200), st.sampled_from(["", "gzip", "br", "zstd", "deflate", "odd"]))
@@ -157,6 +159,9 @@ def test_a_bomb_costs_bounded_memory_and_is_unknown(
         ("/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse", "gemini-2.5-pro", True),
         ("/v1beta/models/gemini-2.5-pro:generateContent?key=k", "gemini-2.5-pro", False),
         ("/v1beta/models/g:countTokens", "g", None),
+        ("/v1beta/models/g%3AstreamGenerateContent?alt=sse", "g", True),
+        ("/v1beta/models/g%3agenerateContent", "g", False),
+        ("/v1beta/models/a%3Ab:generateContent", "a:b", False),
         (
             "/v1/projects/p/locations/l/publishers/anthropic/models/claude%40x:streamRawPredict",
             "claude@x",
@@ -182,7 +187,7 @@ def test_the_path_wins_over_the_body_and_leaves_it_what_it_does_not_say() -> Non
         body(model="other", stream=True, generationConfig={"candidateCount": 2}),
         path="/v1beta/models/g:generateContent",
     )
-    assert facts == RequestFacts(model="g", stream=False, choices=2, readable=True)
+    assert facts == RequestFacts(model="g", stream=False, choices=2, asks=True, readable=True)
     assert peek(body(stream=True), path="/deployments/d/chat/completions").stream is True
     assert peek(body(generation_config={"candidate_count": 3})).choices == 3
 
@@ -204,3 +209,27 @@ def test_an_upload_says_model_and_stream_in_its_form_fields() -> None:
     facts = peek(form, content_type="Multipart/Form-Data; boundary=b")
     assert facts == RequestFacts(model="whisper-1", stream=True, choices=2, readable=True)
     assert peek(form, content_type="application/octet-stream") == UNKNOWN
+
+
+@pytest.mark.parametrize("name", ["messages", "prompt", "input", "contents"])
+def test_json_that_holds_a_prompt_or_wants_a_stream_asks_for_an_answer(name: str) -> None:
+    assert peek(body(**{name: ["\ud83d"]})).asks
+    assert peek(body(**{name: "hello"})).asks
+    assert peek(body(stream=True)).asks
+    for other in ({name: None}, {"stream": False}, {"model": "m", "training_file": "f"}):
+        assert not peek(body(**other)).asks
+
+
+@pytest.mark.parametrize(
+    "name", ["previous_response_id", "conversation", "cachedContent", "cached_content"]
+)
+def test_what_goes_on_from_something_stored_is_bound_to_its_provider(name: str) -> None:
+    assert peek(body(**{name: "id_1"})).bound
+    assert peek(body(**{name: {"id": "id_1"}})).bound
+    assert not peek(body(**{name: None})).bound
+    assert not peek(body(input=[{name: "id_1"}])).bound
+
+
+def test_a_deep_prompt_that_is_not_strict_costs_nothing() -> None:
+    deep = b'{"stream":true,"messages":[' + b"[" * 800 + b'"\xff"' + b"]" * 800 + b"]}"
+    assert peek(deep) == RequestFacts(stream=True, asks=True, readable=True)

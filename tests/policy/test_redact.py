@@ -63,7 +63,11 @@ MARKED = {
     "azure": _random(ALNUM, 81).map(lambda body: f"{body}aA1"),
     "zai": st.tuples(_random(HEX, 32), _random(ALNUM, 16)).map(".".join),
 }
-NAMED_ONLY = {"azure classic": _random(HEX, 32), "litellm": _random(URLSAFE, 12, 40)}
+NAMED_ONLY = {
+    "azure classic": _random(HEX, 32),
+    # No plain word: after "Basic", a word like "authentication" is none of a login.
+    "litellm": _random(URLSAFE, 12, 40).filter(lambda key: not key.isalpha()),
+}
 
 NAMED_PLACES = {
     "bearer": "Authorization: Bearer {}",
@@ -131,6 +135,12 @@ def test_no_part_of_a_key_of_known_form_survives_anywhere(
     key = data.draw(form)
     place = data.draw(st.sampled_from(sorted(FREE_PLACES.values())))
     assert leaks(key, redact(place.format(key)), place) == []
+
+
+def test_a_key_with_another_keys_beginning_inside_is_masked_whole() -> None:
+    assert redact("the key aB3" + "x" * 30 + "eyJ" + "y" * 48 + " is wrong") == (
+        "the key [redacted] is wrong"
+    )
 
 
 @given(st.text(max_size=40), st.one_of(*MARKED.values()), st.text(max_size=40))

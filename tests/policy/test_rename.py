@@ -1,5 +1,7 @@
 """The model's name changes, and nothing else."""
 
+import pytest
+
 from gateway.policy.rename import rename_model
 
 
@@ -16,6 +18,16 @@ def test_the_name_in_the_path_changes() -> None:
         "/v1beta/models/b%2F2:streamGenerateContent?alt=sse",
         b"{}",
     )
+
+
+@pytest.mark.parametrize("colon", [":", "%3A", "%3a"])
+def test_the_colon_of_the_path_may_be_encoded(colon: str) -> None:
+    for name in ("a-1", "a%3Ab", "a:b"):
+        target = f"/v1beta/models/{name}{colon}streamGenerateContent?alt=sse"
+        assert rename_model(target, b"{}", "z") == (
+            f"/v1beta/models/z{colon}streamGenerateContent?alt=sse",
+            b"{}",
+        )
 
 
 def test_what_names_no_model_cannot_be_renamed() -> None:

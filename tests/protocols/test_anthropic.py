@@ -299,6 +299,7 @@ def test_an_error_body_has_anthropics_shape(status: int, kind: str) -> None:
     assert json.loads(anthropic.error_body(status, "some_code", "Words.")) == {
         "type": "error",
         "error": {"type": kind, "message": "Words.", "code": "some_code"},
+        "request_id": None,
     }
 
 

@@ -297,8 +297,9 @@ def test_the_gateways_own_fault_raises_in_every_client() -> None:
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, "invalid_request_error"), (404, "invalid_request_error"), (429, "server_error"),
-     (502, "server_error"), (503, "server_error")],
+    [(400, "invalid_request_error"), (401, "authentication_error"), (402, "billing_error"),
+     (403, "permission_error"), (404, "not_found_error"), (422, "invalid_request_error"),
+     (429, "rate_limit_error"), (502, "server_error"), (503, "server_error")],
 )  # fmt: skip
 def test_an_error_body_has_openais_shape(status: int, kind: str) -> None:
     assert json.loads(openai_chat.error_body(status, "some_code", "Words.")) == {

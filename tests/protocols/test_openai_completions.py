@@ -72,6 +72,13 @@ def test_counts_beside_the_last_text_are_taken() -> None:
     assert (of.facts.usage.input, of.facts.usage.output) == (4, 2)
 
 
+def test_llama_cpps_finish_ends_the_wait_for_choices() -> None:
+    of = reader("openai_completions")
+    read(of, {"choices": []})
+    read(of, {"content": "", "stop": True})
+    assert (of.facts.finished, of.facts.awaited) == (True, False)
+
+
 @pytest.mark.parametrize(
     ("stop_type", "reason", "abnormal"),
     [

@@ -16,6 +16,7 @@ from gateway.policy.clients import ClientApp
 from gateway.relay import handler as handler_module
 from gateway.relay.downstream import Downstream
 from tests.relay.fake_upstream import (
+    FIN,
     HOLD,
     LAST_CHUNK,
     SSE,
@@ -26,7 +27,8 @@ from tests.relay.fake_upstream import (
     json_answer,
 )
 from tests.relay.raw_client import Answer, RawClient, ask, request
-from tests.relay.streams import ROLE, WHOLE, text
+from tests.relay.streams import ROLE, WHOLE, last_error, text
+from tests.relay.support import FAST, GOOD
 
 if TYPE_CHECKING:
     from tests.relay.conftest import Gateway, StartGateway
@@ -358,3 +360,44 @@ async def test_keys_and_prompts_that_a_provider_repeats_do_not_reach_the_log(
             log = gateway.log.getvalue()
             for secret in ("operatorkey77", "zz9plainkeyQ", "airspeed velocity", "c" * 1000):
                 assert secret not in log, echo
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "kind"),
+    [
+        ("fine_tuning/jobs", b'{"model":"gpt","training_file":"file-1"}', "application/json"),
+        ("assistants", b'{"model":"gpt"}', "application/json"),
+        ("videos", b'{"model":"gpt","prompt":"a cat"}', "application/json"),
+        ("files", b"\x00\x01binary", "application/octet-stream"),
+        (
+            "audio/transcriptions",
+            b'--x\r\nContent-Disposition: form-data; name="stream"\r\n\r\ntrue\r\n--x--\r\n',
+            "multipart/form-data; boundary=x",
+        ),
+    ],
+)
+async def test_one_protocol_for_all_paths_repeats_and_judges_nothing_else(
+    start_gateway: StartGateway, target: str, body: bytes, kind: str
+) -> None:
+    plain = head("200 OK", "Content-Type: text/plain", "Content-Length: 3") + b"Hi\n"
+    for script in ([FIN], [json_answer(b"{}", status="503 No")], [plain]):
+        async with FakeUpstream(script, [json_answer(b"{}")]) as upstream:
+            gateway = await start_gateway(upstream.port, retry=FAST, protocol="openai_chat")
+            asking = request(f"/up/v1/{target}", body, f"Content-Type: {kind}")
+            answer = await ask(gateway.port, asking)
+            assert len(upstream.requests) == 1
+            assert answer.status == 200 or script[0] is not plain
+
+
+async def test_one_protocol_for_all_paths_reads_what_answers_a_prompt(
+    start_gateway: StartGateway,
+) -> None:
+    cut: list[Step] = [SSE, chunk(ROLE + text("a")), LAST_CHUNK]
+    async with FakeUpstream(cut) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, protocol="openai_chat")
+        answer = await ask(gateway.port, request("/up/generate", b'{"model":"m","messages":[1]}'))
+        assert last_error(answer.body)["code"] == "upstream_stream_truncated"
+    async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, protocol="openai_chat")
+        body = b'{"stream":true,"messages":[1]}'
+        assert (await ask(gateway.port, request("/up/generate", body))).body == WHOLE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,13 +22,12 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+from tests.relay.support import CHAT, FAST, after, with_backup
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
 
 BEAT = b":\n\n"
-FAST = Retry(max_retries=3, backoff_initial=0.001, backoff_max=0.002, budget=100.0)
-CHAT = "/up/v1/chat/completions"
 
 
 def without_beats(body: bytes) -> bytes:
@@ -93,7 +93,7 @@ async def test_a_refusal_after_the_head_is_out_keeps_the_providers_words(
         answer = await ask(gateway.port)
         assert answer.status == 200
         told = last_error(answer.body)
-        assert told["message"] == "no such tool"
+        assert told["message"] == "no such tool (code: bad)"
         assert (told["type"], told["code"]) == ("invalid_request_error", "bad")
 
 
@@ -168,13 +168,14 @@ async def test_a_final_error_of_another_kind_is_told_in_its_own_words_and_once(
     start_gateway: StartGateway,
 ) -> None:
     timeouts = Timeouts(silent_phase=0.15, first_event=0.15)
-    quota = json_answer(b'{"error":{"message":"pay","type":"insufficient_quota","code":"q"}}')
+    quota = json_answer(b'{"error":{"message":"pay: q","type":"insufficient_quota","code":"q"}}')
     async with FakeUpstream([SSE, chunk(ROLE), HOLD], [quota]) as upstream:
         gateway = await start_gateway(
             upstream.port, hold_keepalive=0.05, retry=FAST, timeouts=timeouts
         )
         told = last_error((await ask(gateway.port)).body)
-        assert (told["message"], told["type"], told["code"]) == ("pay", "insufficient_quota", "q")
+        assert (told["type"], told["code"]) == ("insufficient_quota", "q")
+        assert told["message"] == "pay: q (type: insufficient_quota)"
         assert len(upstream.requests) == 2
 
 
@@ -196,3 +197,103 @@ async def test_no_keepalive_of_a_stream_comes_before_a_json_answer(
         go.set()
         answer = await asking
         assert (answer.status, answer.body) == (200, body)
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        (CHAT, b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'),
+        (
+            "/up/v1beta/models/m:streamGenerateContent",
+            b'[{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}]',
+        ),
+    ],
+)
+async def test_a_slow_json_answer_to_a_request_for_a_stream_gets_no_head_of_a_stream(
+    start_gateway: StartGateway, target: str, body: bytes
+) -> None:
+    fields = head("200 OK", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    async with FakeUpstream([fields, after(0.3), body]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        answer = await ask(gateway.port, request(target, b'{"stream":true}'))
+        assert (answer.status, answer.clean, answer.body) == (200, True, body)
+        assert answer.values("Content-Length") == [str(len(body)).encode()]
+        assert len(upstream.requests) == 1
+
+
+async def test_a_stream_called_something_else_is_shown_to_live_once_it_has_begun(
+    start_gateway: StartGateway,
+) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    script: list[Step] = [fields, chunk(ROLE), after(0.3), chunk(WHOLE), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, hold_keepalive=0.05)
+        answer = await ask(gateway.port)
+        assert answer.body.startswith(BEAT)
+        assert without_beats(answer.body) == ROLE + WHOLE
+
+
+async def test_keepalives_go_on_after_a_try_that_was_no_stream(
+    start_gateway: StartGateway,
+) -> None:
+    page = b"<html>x</html"
+    html = [head("200 OK", "Content-Type: text/html", f"Content-Length: {len(page)}"), page]
+    first: list[Step] = [SSE, chunk(ROLE), after(0.15), LAST_CHUNK]
+    good: list[Step] = [after(0.9), SSE, chunk(WHOLE), LAST_CHUNK]
+    async with FakeUpstream(first, html, good) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.05)
+        answer = await ask(gateway.port)
+        assert without_beats(answer.body) == WHOLE
+        assert answer.body.count(BEAT) > 8
+
+
+async def test_the_head_of_a_keepalive_is_that_of_the_provider_it_names(
+    start_gateway: StartGateway,
+) -> None:
+    of_one = head(
+        "200 OK",
+        "Content-Type: text/event-stream; charset=utf-8",
+        "Transfer-Encoding: chunked",
+        "x-request-id: of-one",
+    )
+    async with (
+        FakeUpstream([of_one, chunk(ROLE), LAST_CHUNK]) as one,
+        FakeUpstream([after(0.4), SSE, chunk(WHOLE), LAST_CHUNK]) as two,
+    ):
+        gateway = await start_gateway(one.port, hold_keepalive=0.15, **with_backup(two.port))
+        answer = await ask(gateway.port)
+        assert without_beats(answer.body) == WHOLE
+        assert answer.values("x-gateway-provider") == [b"backup"]
+        assert answer.values("x-request-id") == []
+        assert answer.values("Content-Type") == [b"text/event-stream; charset=utf-8"]
+
+
+@pytest.mark.parametrize("hold", ["first_content", "finish"])
+async def test_a_byte_order_mark_that_is_not_first_any_more_is_left_out(
+    start_gateway: StartGateway, hold: str
+) -> None:
+    mark = b"\xef\xbb\xbf"
+    async with FakeUpstream([SSE, after(0.2), chunk(mark + WHOLE), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(
+            upstream.port, hold=hold, hold_keepalive=0.1, explicit=frozenset({"hold_keepalive"})
+        )
+        answer = await ask(gateway.port)
+        assert answer.body.startswith(BEAT)
+        assert without_beats(answer.body) == WHOLE
+    async with FakeUpstream([SSE, chunk(mark + WHOLE), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, hold=hold)
+        assert (await ask(gateway.port)).body == mark + WHOLE
+
+
+async def test_a_compressed_stream_that_does_not_fit_the_head_is_refused_at_once(
+    start_gateway: StartGateway,
+) -> None:
+    packed = gzip.compress(WHOLE)
+    fields = ("Content-Type: text/event-stream", "Content-Encoding: gzip")
+    whole = head("200 OK", *fields, f"Content-Length: {len(packed)}") + packed
+    first: list[Step] = [SSE, chunk(ROLE), after(0.2), LAST_CHUNK]
+    async with FakeUpstream(first, [whole]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        answer = await ask(gateway.port)
+        assert last_error(answer.body)["code"] == "upstream_invalid_response"
+        assert len(upstream.requests) == 2

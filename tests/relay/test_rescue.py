@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
-from gateway.config.credentials import Secret
-from gateway.config.model import Circuit, Provider, Retry, Server, Timeouts
-from gateway.observe.metrics import Metrics
+from gateway.config.model import Retry, Server, Timeouts
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -31,21 +28,13 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+from tests.relay.support import CHAT, FAST, GOOD, JSON, PLAIN, after, counted
 
 if TYPE_CHECKING:
-    from tests.relay.conftest import Gateway, StartGateway
+    from tests.relay.conftest import StartGateway
 
-FAST = Retry(max_retries=3, backoff_initial=0.001, backoff_max=0.002, budget=100.0)
-GOOD: list[Step] = [SSE, chunk(WHOLE), LAST_CHUNK]
 OVERLOADED = event({"error": {"message": "Overloaded", "type": "overloaded_error"}})
 INVALID = event({"error": {"message": "no such tool", "type": "invalid_request_error"}})
-CHAT = "/up/v1/chat/completions"
-JSON = b'{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}]}'
-PLAIN = request(CHAT, b'{"model":"m"}')
-
-
-def counted(gateway: Gateway, metric: str) -> dict[tuple[str, ...], float]:
-    return dict(gateway.metrics.snapshot().numbers.get(metric, {}))
 
 
 BEFORE_CONTENT: dict[str, list[Step]] = {
@@ -132,7 +121,7 @@ async def test_what_cannot_become_right_is_asked_once(
 async def test_an_error_that_stays_reaches_the_client_as_it_came(
     start_gateway: StartGateway,
 ) -> None:
-    body = b'{"error": {"message":"still broken", "n": 1.0}}'
+    body = b'{"error": {"message":"still\\u0020broken", "id": 1.0}}'
     script = [json_answer(body, "retry-after-ms: 1", "X-Its-Own: 1", status="503 Still Broken")]
     async with FakeUpstream(script) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
@@ -293,116 +282,6 @@ async def test_the_retry_budget_bounds_what_a_dead_provider_sees(
         assert counted(gateway, "gateway_retry_budget_exhausted_total")[("up",)] >= 30
 
 
-# Elsewhere.
-
-
-def backup(port: int, **keys: object) -> Provider:
-    return Provider(
-        name="backup",
-        base_url=f"http://127.0.0.1:{port}",
-        proxy="none",
-        api_key=Secret("env:BACKUP", "sk-backup"),
-        retry=Retry(max_retries=0),
-        **keys,  # type: ignore[arg-type]
-    )
-
-
-def with_backup(port: int, **keys: object) -> dict[str, Any]:
-    """The settings of a provider whose fallback listens on a port."""
-    return {"fallback": ("backup",), "others": {"backup": backup(port, **keys)}}
-
-
-async def test_after_the_last_retry_the_fallback_is_asked_with_its_own_key(
-    start_gateway: StartGateway,
-) -> None:
-    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=FAST,
-            **with_backup(second.port, model_map={"m": "m-eu"}),
-        )
-        answer = await ask(
-            gateway.port,
-            request(CHAT, b'{"model":"m","stream":true}', "Authorization: Bearer sk-client"),
-        )
-        assert (answer.status, answer.body) == (200, WHOLE)
-        assert answer.values("x-gateway-provider") == [b"backup"]
-        assert len(first.requests) == 4
-        (seen,) = second.requests
-        assert seen.values("Authorization") == [b"Bearer sk-backup"]
-        assert json.loads(seen.body) == {"model": "m-eu", "stream": True}
-        assert sum(counted(gateway, "gateway_rescued_total").values()) == 1
-
-
-async def test_a_final_error_does_not_go_elsewhere(start_gateway: StartGateway) -> None:
-    script = [json_answer(b"{}", status="400 Bad")]
-    async with FakeUpstream(script) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=FAST,
-            **with_backup(second.port),
-        )
-        assert (await ask(gateway.port)).status == 400
-        assert second.requests == []
-
-
-# The circuit.
-
-
-async def test_an_unreachable_provider_is_not_asked_for_a_while(
-    start_gateway: StartGateway,
-) -> None:
-    gateway = await start_gateway(
-        1, retry=Retry(max_retries=0), circuit=Circuit(failures=2, open_for=30.0)
-    )
-    codes = [(await ask(gateway.port)).values("x-gateway-error")[0] for _ in range(4)]
-    assert codes == [b"upstream_unreachable"] * 2 + [b"upstream_unavailable"] * 2
-    answer = await ask(gateway.port)
-    assert answer.status == 503
-    assert 1 <= int(answer.values("Retry-After")[0]) <= 30
-
-
-async def test_an_open_circuit_goes_straight_to_the_fallback(start_gateway: StartGateway) -> None:
-    async with FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            1,
-            retry=Retry(max_retries=0),
-            circuit=Circuit(failures=1, open_for=30.0),
-            **with_backup(second.port),
-        )
-        for _ in range(3):
-            assert (await ask(gateway.port)).body == WHOLE
-        attempts = counted(gateway, "gateway_attempts_total")
-        assert attempts[("up", "connect")] == 1
-        assert attempts[("backup", "answered")] == 3
-
-
-async def test_server_errors_open_no_circuit_without_a_fallback(
-    start_gateway: StartGateway,
-) -> None:
-    async with FakeUpstream([json_answer(b"{}", status="500 Oops")]) as upstream:
-        gateway = await start_gateway(
-            upstream.port, retry=Retry(max_retries=0), circuit=Circuit(failures=1, open_for=30.0)
-        )
-        assert [(await ask(gateway.port)).status for _ in range(4)] == [500] * 4
-
-
-async def test_one_overloaded_model_does_not_stop_the_others(start_gateway: StartGateway) -> None:
-    bad = [json_answer(b"{}", status="500 Oops")]
-    async with FakeUpstream(bad, bad, GOOD) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=Retry(max_retries=0),
-            circuit=Circuit(failures=2, open_for=30.0),
-            **with_backup(second.port),
-        )
-        for model in (b"big", b"big", b"big", b"small"):
-            body = b'{"model":"%b","stream":true}' % model
-            assert (await ask(gateway.port, request(CHAT, body))).body == WHOLE
-        asked = [json.loads(seen.body)["model"] for seen in first.requests]
-        assert asked == ["big", "big", "small"]
-
-
 async def test_a_finish_frame_in_the_last_try_is_no_rescue_of_a_failure(
     start_gateway: StartGateway,
 ) -> None:
@@ -423,63 +302,6 @@ async def test_a_body_too_large_to_be_kept_is_sent_once(start_gateway: StartGate
         answer = await ask(gateway.port, request(CHAT, body))
         assert answer.status == 502
         assert [seen.body for seen in upstream.requests] == [body]
-
-
-async def test_an_open_circuit_does_not_make_requests_wait(start_gateway: StartGateway) -> None:
-    gateway = await start_gateway(1, retry=FAST, circuit=Circuit(failures=1, open_for=30.0))
-    await ask(gateway.port)
-    async with asyncio.timeout(2):
-        answer = await ask(gateway.port)
-    assert answer.values("x-gateway-error") == [b"upstream_unavailable"]
-    assert counted(gateway, "gateway_circuit_open")[("up",)] == 1.0
-
-
-async def test_the_metric_follows_a_circuit_through_its_states(
-    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Open after a failure, half open while one try finds out, open again when that failed."""
-    seen: list[float] = []
-    monkeypatch.setattr(Metrics, "circuit", lambda _self, _name, value: seen.append(value))
-    circuit = Circuit(failures=1, open_for=0.001)
-    gateway = await start_gateway(1, retry=Retry(max_retries=0), circuit=circuit)
-    async with asyncio.timeout(5):
-        while len(seen) < 3:
-            await ask(gateway.port)
-    assert seen[:3] == [1.0, 0.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("field", "body"),
-    [
-        ("x-gateway-no-retry: 1", b'{"model":"m","stream":true}'),
-        ("x-other: 1", b'{"model":"m","stream":true,"background":true}'),
-    ],
-)
-async def test_what_must_not_be_sent_twice_goes_to_no_fallback(
-    start_gateway: StartGateway, field: str, body: bytes
-) -> None:
-    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=Retry(max_retries=0),
-            **with_backup(second.port),
-        )
-        answer = await ask(gateway.port, request("/up/v1/responses", body, field))
-        assert answer.status == 502
-        assert second.requests == []
-
-
-async def test_what_failed_is_counted_where_it_failed(start_gateway: StartGateway) -> None:
-    async with FakeUpstream([SSE, LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=Retry(max_retries=0),
-            **with_backup(second.port),
-        )
-        await ask(gateway.port)
-        await gateway.record()
-        ends = counted(gateway, "gateway_stream_ends_total")
-        assert {(key[0], key[2]) for key in ends} == {("up", "empty"), ("backup", "complete")}
 
 
 # What is no answer, and what is one.
@@ -627,6 +449,10 @@ QUOTAS = [
 ]
 
 
+def _words_in(body: bytes) -> str:
+    return "insufficient_quota" if b"insufficient_quota" in body else "You "
+
+
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", QUOTAS)
 async def test_a_quota_in_any_words_is_asked_once(
@@ -635,7 +461,8 @@ async def test_a_quota_in_any_words_is_asked_once(
     async with FakeUpstream([json_answer(body, status=f"{status} Pay")]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, PLAIN)
-        assert (answer.status, answer.body) == (status, body)
+        assert answer.status == status
+        assert _words_in(body) in json.loads(answer.body)["error"]["message"]
         assert answer.values("Retry-After") == []
         assert len(upstream.requests) == 1
 
@@ -669,64 +496,6 @@ async def test_tokens_of_every_try_that_was_thrown_away_are_counted(
         assert counted(gateway, "gateway_discarded_tokens_total") == {("up",): 30.0}
 
 
-@pytest.mark.parametrize("kind", ["ambiguous", "after content", "too late"])
-async def test_what_was_billed_or_is_too_late_goes_to_no_fallback(
-    start_gateway: StartGateway, kind: str
-) -> None:
-    scripts: dict[str, list[Step]] = {
-        "ambiguous": [FIN],
-        "after content": [SSE, chunk(ROLE + text("a")), LAST_CHUNK],
-        "too late": [json_answer(b"{}", status="503 No")],
-    }
-    deadline = 0.0 if kind == "too late" else 270.0
-    async with FakeUpstream(scripts[kind]) as first, FakeUpstream(GOOD) as second:
-        gateway = await start_gateway(
-            first.port,
-            retry=Retry(max_retries=0, deadline=deadline),
-            hold="finish",
-            **with_backup(second.port),
-        )
-        assert (await ask(gateway.port)).status in (502, 503)
-        assert second.requests == []
-
-
-async def test_each_fallback_gets_its_own_name_for_the_model(start_gateway: StartGateway) -> None:
-    bad: list[Step] = [SSE, LAST_CHUNK]
-    async with FakeUpstream(bad) as one, FakeUpstream(bad) as two, FakeUpstream(GOOD) as three:
-        named = backup(two.port, model_map={"m": "m-two"})
-        plain = msgspec.structs.replace(backup(three.port), name="third")
-        gateway = await start_gateway(
-            one.port,
-            retry=Retry(max_retries=0),
-            fallback=("backup", "third"),
-            others={"backup": named, "third": plain},
-        )
-        body = b'{"model":"m","stream":true}'
-        assert (await ask(gateway.port, request(CHAT, body))).body == WHOLE
-        assert json.loads(two.requests[0].body)["model"] == "m-two"
-        assert three.requests[0].body == body
-
-
-async def test_a_fallback_that_cannot_be_reached_does_not_hide_the_error(
-    start_gateway: StartGateway,
-) -> None:
-    body = b'{"error":{"message":"the real reason"}}'
-    async with FakeUpstream([json_answer(body, status="500 Oops")]) as first:
-        gateway = await start_gateway(
-            first.port,
-            retry=Retry(max_retries=0),
-            **with_backup(1),
-        )
-        answer = await ask(gateway.port)
-        assert (answer.status, answer.body) == (500, body)
-        assert answer.values("x-gateway-provider") == [b"up"]
-        record = await gateway.record()
-        assert (record.provider, record.upstream_status) == ("up", 500)
-        assert record.error == "the real reason"
-        errors = counted(gateway, "gateway_upstream_errors_total")
-        assert errors == {("up", "500", "json"): 1.0}
-
-
 async def test_a_rate_limit_that_links_to_the_page_on_billing_is_none_of_credit(
     start_gateway: StartGateway,
 ) -> None:
@@ -751,7 +520,8 @@ async def test_an_error_whose_body_breaks_off_is_an_error_all_the_same(
     async with FakeUpstream([fields, b'{"err', FIN]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         answer = await ask(gateway.port, PLAIN)
-        assert (answer.status, answer.clean, answer.body) == (503, True, b'{"err')
+        assert (answer.status, answer.clean) == (503, True)
+        assert 'broke off: {"err' in json.loads(answer.body)["error"]["message"]
         assert len(upstream.requests) == 4
 
 
@@ -868,3 +638,52 @@ async def test_a_drain_in_the_middle_of_a_long_event_breaks_the_connection(
             body, clean = await client.answer_body()
         assert not clean
         assert b"gateway_draining" not in body
+
+
+async def test_blank_lines_do_not_decide_what_an_answer_is(start_gateway: StartGateway) -> None:
+    """Some providers send them for as long as their JSON takes."""
+    blank = b"\n" * 5000
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    for body in (JSON, WHOLE):
+        script: list[Step] = [fields, chunk(blank), after(0.05), chunk(body), LAST_CHUNK]
+        async with FakeUpstream(script) as upstream:
+            gateway = await start_gateway(upstream.port, retry=FAST)
+            answer = await ask(gateway.port)
+            assert (answer.clean, answer.body) == (True, blank + body)
+            assert len(upstream.requests) == 1
+
+
+async def test_blank_bytes_without_end_are_not_held_without_end(
+    start_gateway: StartGateway,
+) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    blank = b" " * 70_000
+    script: list[Step] = [fields, chunk(blank), after(0.05), chunk(JSON), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).body == blank + JSON
+
+
+async def test_a_compressed_stream_called_text_is_an_answer(start_gateway: StartGateway) -> None:
+    packed = gzip.compress(b"\n" + WHOLE)
+    fields = ("Content-Type: text/plain", "Content-Encoding: gzip")
+    whole = head("200 OK", *fields, f"Content-Length: {len(packed)}") + packed
+    async with FakeUpstream([whole]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (200, packed)
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("before", [b": ping\n\n", b"\n\n", b": ping\n"])
+async def test_a_final_error_behind_keepalives_is_asked_for_once(
+    start_gateway: StartGateway, before: bytes
+) -> None:
+    error = b'{"error":{"message":"long","type":"invalid_request_error","code":"context_length"}}'
+    script: list[Step] = [SSE, chunk(before), after(0.05), chunk(error), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.status == 400
+        assert json.loads(answer.body)["error"]["message"].startswith("long")
+        assert len(upstream.requests) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from gateway import protocols
 from gateway.protocols.base import provider_error
-from gateway.relay.replies import provider_error_body
+from gateway.relay.error_answers import provider_error_body
 from gateway.streams.events import ProviderError
 
 BUSY = provider_error("overloaded_error", "Too busy", "busy", "model")

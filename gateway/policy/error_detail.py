@@ -1,0 +1,228 @@
+"""Finds what an error's body says beside its message, as pieces that a person can read.
+
+Providers put the cause into ``code``, ``param``, ``metadata.raw``, ``details``, ``innererror``,
+lists of validation faults and JSON inside strings; clients show the message alone. Never says what
+the message says already, and leaves out what helps nobody there: ids, links, times, what was sent.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gateway.streams import lenient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MAX_PIECES: Final = 40
+_MAX_DEPTH: Final = 10
+_MAX_VALUE: Final = 4000
+_MAX_TEXT: Final = 70_000
+_MAX_KEY: Final = 100
+_MAX_VISITED: Final = 2000
+
+APART: Final = " ¦ "
+"""Keeps things that are said apart: the end of one and the beginning of the next say nothing."""
+
+MESSAGE_KEYS: Final = (
+    "message", "Message", "detail", "msg", "error_description", "error_message", "errorMessage",
+    "error_msg", "description", "title", "raw", "reason",
+)  # fmt: skip
+"""Fields that hold a sentence, which needs no name in front of it."""
+
+_CONTAINERS: Final = frozenset(
+    {
+        "error", "errors", "metadata", "detail", "details", "innererror", "inner_error", "cause",
+        "causes", "violations", "fieldViolations", "raw", "response", "data", "body", "links",
+        *MESSAGE_KEYS,
+    }
+)  # fmt: skip
+"""Names that say nothing about what is inside."""
+
+_FIRST: Final = ("code", "type", "status", "param", "failed_generation")
+_LEFT_OUT: Final = re.compile(
+    r"@type|object|success|ok|(?:.*[_-])?u?u?ids?|.*(?:Id|ID)|.*request_?id.*|.*trace.*|ray|.*time"
+    r"|timestamp|date|input|ctx|url|.*_url|uri|href|link|instance|user|account|org.*|domain|service"
+    r"|consumer|locale|stack.*|status_?[cC]ode|httpStatus|path|documentation.*|doc_url|is_byok"
+    r"|previous_errors|headers|retryable"
+)
+_ANSWERS: Final = frozenset({"failed_generation", "partial_output", "output"})
+"""Fields that hold what the model said: for the client, not for a log."""
+
+_GENERIC: Final = frozenset(
+    {
+        "error", "errors", "apierror", "invalidrequest", "invalidrequesterror", "badrequest",
+        "badrequesterror", "servererror", "internalservererror", "internalerror", "internal",
+        "apiexception", "authenticationerror", "unauthorized", "permissionerror", "forbidden",
+        "notfounderror", "notfound", "ratelimiterror", "overloadederror", "requesttoolarge",
+        "unavailable", "invalidargument", "permissiondenied", "unauthenticated", "upstreamerror",
+        "requestrejected", "unknown", "unknownerror", "none", "null", "missing", "valueerror",
+        "fail", "failed", "failure", "aborted", "timeouterror", "billingerror", "timeout",
+        "resourceexhausted", "deadlineexceeded", "cancelled", "unimplemented",
+    }
+)  # fmt: skip
+"""Types, codes and statuses that say no more than the HTTP status does."""
+
+_KINDS: Final = frozenset({"type", "status", "code", "error_type", "errorType"})
+_TITLE: Final = re.compile(r"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
+_WORD: Final = re.compile(r"\w")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\s]+")
+
+
+class Piece(NamedTuple):
+    """One thing that an error says: its name ("" for a sentence) and its words."""
+
+    name: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.words}" if self.name else self.words
+
+
+def pieces(
+    value: Any,
+    message: str,
+    status: int | None = None,
+    *,
+    clean: Callable[[str], str] = str,
+    log: bool = False,
+) -> list[str]:
+    """What ``value`` says beyond ``message``, in the order of the body, each thing once.
+
+    ``status`` is that of the answer: a code that only repeats it says nothing. ``clean`` takes
+    secrets out. For a ``log``, what the model said is left out.
+    """
+    said = flat(message)
+    found: list[str] = []
+    for visited, piece in enumerate(_walk(value, (), 0)):
+        if visited >= _MAX_VISITED or len(found) >= MAX_PIECES:
+            break
+        if log and piece.name in _ANSWERS:
+            continue
+        text = clean(str(piece))
+        words = text.removeprefix(f"{piece.name}: ")
+        if _is_telling(piece, status) and not contains(said, words):
+            found.append(text)
+            said = f"{said}{APART}{text}"
+    return found
+
+
+def sentence(value: Any) -> str:
+    """The message that an error is made of, in any of its forms; "" for none."""
+    if isinstance(value, str):
+        inner = _json_in(value)
+        return sentence(inner) or "; ".join(pieces(inner, "")) or flat(value)
+    if isinstance(value, list):
+        parts = [sentence(each) for each in value[:MAX_PIECES]]
+        return "; ".join(part for part in parts if part)
+    if not isinstance(value, dict):
+        return ""
+    placed = _placed(value)
+    if placed is not None:
+        return placed.words
+    for key in MESSAGE_KEYS:
+        words = sentence(value.get(key))
+        if words:
+            return words
+    return ""
+
+
+def flat(text: str) -> str:
+    """On one line, without control characters, its beginning only; of an HTML page, its title."""
+    text = text[:_MAX_TEXT]
+    if "<" in text:
+        title = _TITLE.search(text)
+        if title is not None:
+            text = html.unescape(title[1])
+    return _CONTROL.sub(" ", text).strip()
+
+
+def contains(text: str, words: str) -> bool:
+    """Whether ``text`` says ``words`` already, as words of their own, in any case."""
+    if not words:
+        return True
+    before = r"(?<!\w)" if _WORD.match(words[0]) else ""
+    after = r"(?!\w)" if _WORD.match(words[-1]) else ""
+    if words.lower() not in text.lower():
+        return False
+    return re.search(before + re.escape(words) + after, text, re.IGNORECASE) is not None
+
+
+def _walk(
+    value: Any, path: tuple[str, ...], depth: int, *, listed: bool = False
+) -> Iterator[Piece]:
+    """Everything that is said inside ``value``, which stands at ``path``, maybe in a list."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        placed = _placed(value) if listed else None
+        if placed is not None:
+            yield placed
+            return
+        for key in sorted(value, key=_rank):
+            if isinstance(key, str) and len(key) <= _MAX_KEY and not _LEFT_OUT.fullmatch(key):
+                yield from _walk(value[key], (*path, key), depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _walk(each, path, depth + 1, listed=True)
+    elif isinstance(value, str):
+        yield from _walk_text(value, path, depth)
+    elif value is not None and value is not False:
+        words = "true" if value is True else str(value)
+        yield Piece(_name(path), words)
+
+
+def _walk_text(text: str, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
+    """A string, which may be JSON once more."""
+    value = _json_in(text)
+    if value is not None:
+        yield from _walk(value, path, depth + 1)
+        return
+    words = flat(text[:_MAX_VALUE])
+    if words:
+        yield Piece(_name(path), words)
+
+
+def _json_in(text: str) -> dict[Any, Any] | list[Any] | None:
+    """The object or array that a string holds, if it does."""
+    inner = text.strip()
+    if inner[:1] not in ("{", "["):
+        return None
+    try:
+        value = lenient.loads(inner.encode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) else None
+
+
+def _placed(value: dict[Any, Any]) -> Piece | None:
+    """An entry of a validation report: where it is wrong and why, not what was sent."""
+    words = value.get("msg") or value.get("description") or value.get("message")
+    steps = value.get("path")
+    place = value.get("loc") or value.get("field") or (steps if isinstance(steps, list) else None)
+    if not isinstance(words, str) or not place:
+        return None
+    steps = place if isinstance(place, list) else [place]
+    return Piece("", flat(f"{'.'.join(str(step) for step in steps)}: {words}"))
+
+
+def _rank(key: Any) -> int:
+    """What an error is comes before what it is about; the rest as it stands in the body."""
+    return _FIRST.index(key) if key in _FIRST else len(_FIRST)
+
+
+def _name(path: tuple[str, ...]) -> str:
+    if path and path[-1] in MESSAGE_KEYS:
+        return ""
+    return ".".join(step for step in path if step not in _CONTAINERS)
+
+
+def _is_telling(piece: Piece, status: int | None) -> bool:
+    kind = piece.name.rpartition(".")[2]
+    if kind not in _KINDS:
+        return True
+    if piece.words == str(status):
+        return False
+    return re.sub(r"[\W_]", "", piece.words.lower()) not in _GENERIC

@@ -1,0 +1,414 @@
+"""Each sample error in each dialect, and what bodies that mean harm become."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from gateway import protocols
+from gateway.policy.enrich import MARKER, MAX_ADDED, MAX_MESSAGE, Answer, enrich
+from tests.policy.client_oracle import reaction
+from tests.samples.http_errors_catalog import HTTP_ERRORS, HttpError, name_of
+
+DIALECTS = ("openai_chat", "openai_completions", "openai_responses", "anthropic", "gemini")
+BY_FILE = {error.file: error for error in HTTP_ERRORS}
+MESSAGES = {
+    "anthropic_400.json": "prompt is too long (error_code: x)",
+    "anthropic_529.json": "Overloaded",
+    "azure_429.json": "Requests have exceeded token rate limit. Please retry after 6 seconds.",
+    "azure_apim_401.json": "Access denied due to invalid subscription key.",
+    "bedrock_429.json": "Too many requests, please wait before trying again. (ThrottlingException)",
+    "cloudflare_524.html": "The provider answered with HTTP 524 and a web page of Cloudflare "
+    'instead of an API error: "api.example | 524: A timeout occurred".',
+    "cohere_429.json": "You are past the per minute request limit",
+    "deepseek_400_octet.json": "No tool output found for tool call call-a.",
+    "empty_503.txt": "The provider answered with HTTP 503 (Service Unavailable) and gave no "
+    "reason.",
+    "envoy_503.txt": "upstream connect error or disconnect/reset before headers. reset reason: "
+    "connection termination",
+    "fastapi_401.json": "Unauthorized",
+    "fastapi_422.json": "body.model: Field required",
+    "gemini_429.json": "You exceeded your current quota (retryDelay: 34s)",
+    "gemini_503_array.json": "overloaded",
+    "mistral_429.json": "Requests rate limit exceeded (code: 1300; type: rate_limited)",
+    "nginx_502.html": "The provider answered with HTTP 502 (Bad Gateway) and a web page of nginx "
+    'instead of an API error: "502 Bad Gateway".',
+    "ollama_404.json": "model 'x' not found",
+    "openai_400.json": "Invalid value for 'temperature'.",
+    "openai_429.json": "Rate limit reached for gpt-test-1. Please try again in 1.2s. "
+    "(code: rate_limit_exceeded; type: tokens)",
+    "openai_429_quota.json": "You exceeded your current quota. (code: insufficient_quota)",
+    "openrouter_402.json": "Insufficient credits",
+    "openrouter_429.json": "Provider returned error (slow down; provider_name: Acme)",
+    "sglang_400_flat.json": "bad",
+    "xai_400.json": "The model expects one text element. "
+    "(code: Client specified an invalid argument)",
+}
+TYPES = {
+    400: ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT"),
+    401: ("authentication_error", "authentication_error", "UNAUTHENTICATED"),
+    404: ("not_found_error", "not_found_error", "NOT_FOUND"),
+    422: ("invalid_request_error", "invalid_request_error", "INVALID_ARGUMENT"),
+    429: ("rate_limit_error", "rate_limit_error", "RESOURCE_EXHAUSTED"),
+    502: ("server_error", "api_error", "UNAVAILABLE"),
+    503: ("server_error", "api_error", "UNAVAILABLE"),
+    524: ("server_error", "api_error", "UNAVAILABLE"),
+}
+"""By status, what a body that had no type is given: OpenAI's, Anthropic's, Google's."""
+
+
+def told(
+    status: int,
+    body: bytes,
+    dialect: str = "openai_chat",
+    headers: dict[str, str] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> Any:
+    """The JSON that the client gets, of an array its one element."""
+    enriched = enrich(Answer(status, headers or {}, body), protocols.BY_NAME[dialect], secrets)
+    value = json.loads(body if enriched is None else enriched.body)
+    return value[0] if isinstance(value, list) else value
+
+
+def message_of(status: int, body: bytes, dialect: str = "openai_chat") -> str:
+    message = told(status, body, dialect)["error"]["message"]
+    assert isinstance(message, str)
+    return message
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("error", HTTP_ERRORS, ids=name_of)
+def test_each_sample_is_told_in_the_clients_dialect(error: HttpError, dialect: str) -> None:
+    value = told(error.status, error.body, dialect, error.fields)
+    message = value["error"]["message"]
+    assert message == MESSAGES[error.file]
+    assert all(words in message for words in error.detail)
+    if dialect == "anthropic":
+        assert value["type"] == "error"
+        assert value["error"]["type"]
+    if dialect == "gemini":
+        assert "code" in value["error"]
+        assert value["error"]["status"].isupper()
+
+
+@pytest.mark.parametrize("error", HTTP_ERRORS, ids=name_of)
+def test_no_client_does_something_else_about_a_sample(error: HttpError) -> None:
+    for dialect in ("openai_chat", "anthropic", "gemini"):
+        enriched = enrich(
+            Answer(error.status, error.fields, error.body), protocols.BY_NAME[dialect]
+        )
+        if enriched is not None:
+            before = reaction(error.status, error.body, dialect)
+            assert reaction(error.status, enriched.body, dialect) == before
+
+
+@pytest.mark.parametrize("error", HTTP_ERRORS, ids=name_of)
+def test_what_a_sample_had_it_keeps(error: HttpError) -> None:
+    if error.file.endswith(".json"):
+        had = json.loads(error.body)
+        had = had[0] if isinstance(had, list) else had
+        has = told(error.status, error.body)
+        own, new = had.pop("error", {}), has.pop("error")
+        assert had == has
+        if isinstance(own, dict) and own:
+            assert {**own, "message": ""} == {**new, "message": ""}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        error.file
+        for error in HTTP_ERRORS
+        if not error.body.lstrip(b"[").startswith(b'{"error":{')
+        and not error.body.startswith(b'{"type"')
+    ],
+)
+def test_the_type_of_what_had_none_follows_the_status(file: str) -> None:
+    error = BY_FILE[file]
+    openai, anthropic, gemini = TYPES[error.status]
+    assert told(error.status, error.body)["error"]["type"] == openai
+    assert told(error.status, error.body, "anthropic")["error"]["type"] == anthropic
+    value = told(error.status, error.body, "gemini")["error"]
+    assert (value["code"], value["status"]) == (error.status, gemini)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            {
+                "error": {
+                    "message": "Invalid request.",
+                    "code": "bad_tool_call",
+                    "param": "messages[3].tool_calls",
+                }
+            },
+            "Invalid request. (code: bad_tool_call; param: messages[3].tool_calls)",
+        ),
+        (
+            {
+                "error": {
+                    "message": "No",
+                    "metadata": {"raw": '{"error":{"message":"tools[3].name is too long"}}'},
+                }
+            },
+            "No (tools[3].name is too long)",
+        ),
+        (
+            {"error": {"message": "No", "innererror": {"code": "ResponsibleAIPolicyViolation"}}},
+            "No (code: ResponsibleAIPolicyViolation)",
+        ),
+        (
+            {"error": {"message": "No", "failed_generation": "<function=x>"}},
+            "No (failed_generation: <function=x>)",
+        ),
+        (
+            {"error": {"message": "No", "errors": [{"message": "first"}, {"message": "second"}]}},
+            "No (first; second)",
+        ),
+        (
+            {
+                "error": {
+                    "message": "No",
+                    "details": [{"fieldViolations": [{"field": "a.b", "description": "odd"}]}],
+                }
+            },
+            "No (a.b: odd)",
+        ),
+        ({"error": {"message": "No", "field": "a.b"}}, "No (field: a.b)"),
+        ({"error": {"message": "No", "type": "invalid_request_error", "code": 400}}, "No"),
+        (
+            {"error": {"message": "See the code a_b.", "code": "a_b", "param": None}},
+            "See the code a_b.",
+        ),
+        ({"error": {"message": "Bad Request", "param": "n"}}, "param: n"),
+        ({"error": {"message": "400 Bad Request", "param": "n"}}, "param: n"),
+        ({"error": {"message": "", "detail": "the cause"}}, "the cause"),
+        (
+            {"error": {"message": ""}},
+            "The provider answered with HTTP 400 (Bad Request) and gave no reason.",
+        ),
+        ({"error": {"message": "1234", "param": "n"}}, "1234 (param: n)"),
+        ({"error": {"message": None, "code": "x"}}, "code: x"),
+        ({"error": {}}, "The provider answered with HTTP 400 (Bad Request) and gave no reason."),
+        (
+            {
+                "detail": [
+                    {"loc": ["body", "n"], "msg": "odd"},
+                    {"loc": ["body", "m"], "msg": "even"},
+                ]
+            },
+            "body.n: odd; body.m: even",
+        ),
+        ({"errors": ["first", "second"]}, "first; second"),
+        ([{"loc": ["a"], "msg": "one"}, {"msg": "two"}], "a: one; two"),
+        ('{"message":"twice wrapped"}', "twice wrapped"),
+        ("only text", "only text"),
+    ],
+)
+def test_what_a_body_says_anywhere_is_in_its_message(body: object, message: str) -> None:
+    assert message_of(400, json.dumps(body).encode()) == message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "No", "code": "rate_limit_exceeded"}},
+        {"error": {"message": "exhausted", "param": "try again later"}},
+        {"error": {"message": "ratelimit", "param": "too many requests"}},
+        {"error": {"message": "prompt too long", "param": "prompt is too long"}},
+        {"error": {"message": "maximum context", "param": "maximum context length is 9 tokens"}},
+        {"error": {"message": "bad request!", "param": "request entity too large"}},
+        {"error": {"message": "too", "code": "n", "param": "many tokens"}},
+        {"detail": "rate\nlimit"},
+        {"message": "GoUsageLimitError"},
+        {"error": '{"message": 0, "path": 429}'},
+        '{"message": "{}", "code": "request_too_large"}',
+        [429],
+    ],
+)
+@pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini"])
+def test_words_on_which_clients_act_are_not_put_into_a_message(body: object, dialect: str) -> None:
+    source = json.dumps(body).encode()
+    enriched = enrich(Answer(400, {}, source), protocols.BY_NAME[dialect])
+    after = source if enriched is None else enriched.body
+    assert reaction(400, after, dialect) == reaction(400, source, dialect)
+
+
+def test_the_phrase_that_counts_is_the_one_that_came() -> None:
+    """A client shows more than a message only where that is the answer's own phrase."""
+    body = b'{"error":{"message":"Bad Request","param":"request entity too large"}}'
+    for reason, told in (("", True), ("Nope", False)):
+        answer = Answer(400, {}, body, reason=reason)
+        enriched = enrich(answer, protocols.BY_NAME["openai_chat"])
+        after = body if enriched is None else enriched.body
+        assert ("too large" in json.loads(after)["error"]["message"]) is told
+
+
+def test_what_cannot_be_the_message_is_told_piece_by_piece() -> None:
+    """A validation report whose place, before its words, would be taken for a full context."""
+    body = b'{"field":"prompt is too long","message":"Invalid value","detail":0}'
+    enriched = enrich(Answer(400, {}, body), protocols.BY_NAME["openai_chat"])
+    assert enriched is not None
+    assert json.loads(enriched.body)["error"]["message"].endswith("(Invalid value; 0)")
+    assert enrich(Answer(400, {}, enriched.body), protocols.BY_NAME["openai_chat"]) is None
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_page_of_a_login_is_left_to_the_client(status: int) -> None:
+    page = b"<html><title>Sign in</title></html>"
+    assert enrich(Answer(status, {}, page), protocols.BY_NAME["openai_chat"]) is None
+
+
+@pytest.mark.parametrize(
+    ("server", "body", "maker"),
+    [
+        (
+            "awselb/2.0",
+            b"<html><head><title>503 Service Temporarily Unavailable</title>",
+            "an AWS load",
+        ),
+        ("envoy", b"<html><body>no healthy upstream</body>", "Envoy"),
+        ("", b"<!DOCTYPE html><html><head><title>502</title><body>cloudflare</body>", "Cloudflare"),
+        ("nginx/1.25", b"\n <HTML><HEAD><TITLE>502 Bad Gateway</TITLE><STYLE>p{}</STYLE>", "nginx"),
+    ],
+)
+def test_a_page_gives_its_title_and_its_maker_and_no_markup(
+    server: str, body: bytes, maker: str
+) -> None:
+    message = told(503, body, headers={"server": server})["error"]["message"]
+    assert maker in message
+    assert not set("<>{}") & set(message)
+
+
+def test_without_a_dialect_json_grows_and_nothing_is_wrapped() -> None:
+    grown = enrich(Answer(400, {}, b'{"error":{"message":"No","code":"c"}}'), None)
+    assert grown is not None
+    assert grown.body == b'{"error":{"message":"No (code: c)","code":"c"}}'
+    for body in (b'{"detail":"x"}', b"text", b"", b"<html>", b"[1]"):
+        assert enrich(Answer(400, {}, body), None) is None
+
+
+def test_what_another_gateway_has_told_is_told() -> None:
+    body = b'{"error":{"message":"No","code":"c"}}'
+    answer = Answer(502, {"x-gateway-error": "upstream_stalled"}, body)
+    assert enrich(answer, protocols.BY_NAME["openai_chat"]) is None
+
+
+def test_spelling_stays() -> None:
+    body = (
+        b'{ "a" : 1.50e+3,\n"error":'
+        b'{"message":"N\\u006f \\/","n":12345678901234567890123,"param":"p" } }\n'
+    )
+    enriched = enrich(Answer(400, {}, body), protocols.BY_NAME["openai_chat"])
+    assert enriched is not None
+    grown = '(param: p; n: 12345678901234567890123)"'
+    assert enriched.body == body.replace(b'\\/"', b"\\/ " + grown.encode()).strip()
+
+
+# Bodies that mean harm.
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error":' * 10_000 + b"1" + b"}" * 10_000,
+        b'{"error":{"message":"deep","details":' + b"[" * 10_000 + b"]" * 10_000 + b"}}",
+        b'{"error":{"message":"wide","details":[' + b'{"a":"b"},' * 30_000 + b"1]}}",
+        b'{"error":{"message":"inside","raw":"' + b"[" * 50_000 + b'"}}',
+        b'{"error":{"message":"' + b"x" * 900_000 + b'"}}',
+        b'{"error":{"message":"\xff\xfe\x00","code":"\xc3"}}',
+        b'{"error":{"message":"\\ud800 lone","code":"\\udfff"}}',
+        b'{"error":{"message":"m","n":' + b"9" * 5000 + b"}}",
+        b'{"error":{"message":"m","n":NaN,"o":1e999}}',
+        b'{"error":{"message":"twice","message":"counts","code":"a","code":"b"}}',
+        b"\0" * 1000,
+        b"\xff" * 1000,
+        b"<" * 100_000,
+        b"<html><title>" + b"x" * 100_000,
+        b'"' * 1000,
+        b"data: " * 1000,
+    ],
+)
+def test_a_body_that_means_harm_is_told_in_bounds(body: bytes, dialect: str) -> None:
+    message = message_of(502, body, dialect)
+    assert message.strip()
+    assert len(message) <= MAX_MESSAGE + MAX_ADDED
+
+
+def test_what_is_appended_is_bounded_marked_and_whole_characters() -> None:
+    body = json.dumps({"error": {"message": "No", "failed_generation": "😀" * 5000}}).encode()
+    message = message_of(400, body)
+    assert message.startswith("No (failed_generation: 😀")
+    assert message.endswith(f"😀{MARKER})")
+    assert len(message) - len("No") == MAX_ADDED
+
+
+# Secrets.
+
+
+def test_the_requests_own_credentials_are_shown_nowhere() -> None:
+    own = "Own+Secret/98=abcdefgh"
+    body = (
+        b'{"error":{"message":"key Own+Secret/98=abcdefgh",'
+        b'"param":"Own+Secret\\/98\\u003dabcdefgh"}}'
+    )
+    value = told(401, body, secrets=(own, own.replace("/", r"\/")))
+    assert "abcdefgh" not in json.dumps(value)
+    assert value["error"]["message"].startswith("key [redacted]")
+
+
+def test_what_is_masked_in_the_message_is_not_said_by_another_field() -> None:
+    body = b'{"error":{"message":"wrong password: hunter22","param":"hunter22","reason":"r"}}'
+    assert message_of(401, body) == "wrong password: [redacted] (r)"
+
+
+def test_a_credential_that_looks_like_anything_else_breaks_no_body() -> None:
+    body = b'{"error":{"message":"m 123456","n":123456,"param":"p"}}'
+    assert told(400, body, secrets=("123456",))["error"] == {
+        "message": "m [redacted] (param: p)",
+        "n": 123456,
+        "param": "p",
+    }
+    assert told(400, body, secrets=("message", "string"))["error"]["message"]
+
+
+@pytest.mark.parametrize("size", [40, 16_384])
+def test_long_credentials_cost_little(size: int) -> None:
+    said = [f"sk-ant-{number}-abcdefghijklmnop" for number in range(9000)]
+    body = json.dumps({"error": {"message": "m", "details": said}}).encode()
+    secret = "".join(chr(97 + number * number % 26) + str(number) for number in range(size))[:size]
+    began = time.process_time()
+    assert told(400, body, secrets=(secret,))["error"]["message"] == "m ([redacted])"
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-ant-api03-AbCdEfGh12345678",
+        "gsk_AbCdEf1234567890AbCdEf",
+        "AIzaSyA1234567890abcdefg",
+        "Bearer AbCdEf1234567890",
+        "https://x.example/a?sig=AbCdEf1234567890&x=1",
+        "Cookie: session=AbCdEf1234567890",
+        "X-Amz-Signature=AbCdEf1234567890",
+    ],
+)
+@pytest.mark.parametrize("form", ["message", "param", "text", "page", "detail"])
+def test_secrets_of_any_form_are_not_shown(secret: str, form: str) -> None:
+    body = {
+        "message": json.dumps({"error": {"message": f"bad {secret}"}}),
+        "param": json.dumps({"error": {"message": "bad", "param": secret}}),
+        "text": f"bad {secret}",
+        "page": f"<html><title>bad {secret}</title>",
+        "detail": json.dumps({"detail": f"bad {secret}"}),
+    }[form]
+    message = message_of(400, body.encode())
+    assert "bad" in message
+    assert "1234567890" not in message
+    assert "12345678" not in message
