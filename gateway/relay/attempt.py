@@ -149,11 +149,11 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     coding = exchange.headers.get("Content-Encoding")
     if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
-    stream = content and pump.may_be_stream(call, content_type, coding)
+    stream = content and pump.may_be_stream(call, content_type)
     if call.downstream.started and (not stream or is_compressed(coding)):
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
-        judged = content and not stream
+        judged = content and content_type != "text/event-stream"
         return passage.judge(call, exchange) if judged else passage.refuse_kind()
     if stream:
         return pump.relay(tools, call, exchange)
