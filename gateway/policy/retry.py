@@ -75,8 +75,8 @@ class Failure:
 
     ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
     ``ambiguous``: it has, and not a byte came back. ``after_content``: content had been seen (and
-    held). ``begun``: an answer in one piece had begun. ``retry_after``: seconds that the provider
-    asked for.
+    held). ``begun``: a part of an answer in one piece had come, of an event, or of something that
+    was no HTTP. ``retry_after``: seconds that the provider asked for.
     """
 
     reason: Reason
