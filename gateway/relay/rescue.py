@@ -48,7 +48,7 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
     retries = 0
     while True:
         story = _story(call, retries)
-        outcome, stop = await _at_one_provider(tools, call, story)
+        outcome, stop = await _at_one_provider(tools, call, story, replaceable=bool(waiting))
         retries += story.retries
         reason = story.last or reason
         if isinstance(outcome, Answered):
@@ -104,19 +104,23 @@ class _Told:
         call.record.upstream_body = None  # it was counted when the next provider was turned to
 
 
-async def _at_one_provider(tools: Tools, call: Call, story: Story) -> tuple[Outcome, Stop | None]:
+async def _at_one_provider(
+    tools: Tools, call: Call, story: Story, *, replaceable: bool
+) -> tuple[Outcome, Stop | None]:
     """All tries at the provider that the call goes to now; the last outcome, and why there is no
-    other try.
+    other try. ``replaceable``: there is another provider to go to.
     """
     destination = call.destination
     assert destination is not None
     provider, health, time = destination.provider, destination.health, monotonic
     health.budget.note_request(time())
+    outcome: Outcome | None = None
     while True:
-        guard = Guard(tools, call, destination)
+        guard = Guard(tools, call, destination, replaceable=replaceable)
         refused = guard.refusal()
         if refused is not None:
-            return refused, Stop.SPENT
+            # What a provider has said says more than that it is not asked again.
+            return outcome or refused, Stop.SPENT
         outcome = await _guarded(tools, call, guard)
         if isinstance(outcome, Answered):
             return outcome, None
