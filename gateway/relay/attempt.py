@@ -166,15 +166,15 @@ def _head(call: Call, destination: Destination, endpoint: Endpoint) -> bytes:
     """The request line and header fields, exactly as they go out."""
     provider, body = destination.provider, call.body
     assert body is not None
-    rest = call.rest
+    rest, elsewhere = call.rest, call.asked is not None
     credential = None
     if provider.api_key is not None:
         credential = auth_form(call, endpoint.host).field(provider.api_key.reveal())
-        rest = headers.without_query_credentials(rest)
+        rest = headers.without_query_credentials(rest, elsewhere=elsewhere)
     identity = call.known and call.may_stream and not destination.observes
     fields = [("Host", endpoint.host)]
     fields += headers.to_upstream(
-        call.fields, identity=identity, credential=credential, elsewhere=call.asked is not None
+        call.fields, identity=identity, credential=credential, elsewhere=elsewhere
     )
     fields += endpoint.proxy_fields
     if body.length is not None:

@@ -175,6 +175,17 @@ async def test_a_clients_session_and_account_stay_with_the_provider_it_asked(
             assert seen.values("X-Plain") == [b"p"]
 
 
+async def test_no_secret_in_the_query_goes_to_another_provider(
+    start_gateway: StartGateway,
+) -> None:
+    query = "?subscription-key=1&token=2&api_%74oken=3&key=4&sig=5&alt=sse&api-version=6"
+    async with FakeUpstream(BUSY) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(first.port, **with_backup(second.port))
+        await ask(gateway.port, request(CHAT + query))
+        assert first.requests[0].line.split()[1].endswith(query.encode())
+        assert second.requests[0].line.split()[1].endswith(b"?alt=sse&api-version=6")
+
+
 async def test_a_fallback_is_not_asked_after_a_deadline_of_its_own(
     start_gateway: StartGateway,
 ) -> None:
