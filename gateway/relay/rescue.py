@@ -179,10 +179,10 @@ def _story(call: Call, retries: int) -> Story:
     elif retry_count(call.request.headers) > 0:
         # The client's own retries multiply ours: one is for all providers together.
         allowed = min(max(0, 1 - retries), allowed)
-    # A background answer goes on at the provider although its request has failed, and a body that
-    # was not kept is gone.
+    # Some requests do something at the provider although they have failed, and a body that was not
+    # kept is gone.
     kept = call.body is not None and call.body.kept is not None
-    inference = call.inference and kept and not call.may_run_on
+    inference = call.inference and kept and not call.goes_once
     return Story(call.received_at, inference, allowed)
 
 

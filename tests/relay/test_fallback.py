@@ -51,6 +51,9 @@ CUT: list[Step] = [SSE, chunk(ROLE + text("a")), LAST_CHUNK]
         ("POST", "/up/v1/responses", b'{"model":"m","background":true}'),
         ("POST", "/up/v1/responses", b'{"model":"m","previous_response_id":"resp_1"}'),
         ("POST", "/up/v1/responses", b'{"model":"m","conversation":{"id":"conv_1"}}'),
+        ("POST", "/up/v1/responses", b'{"model":"m","prompt":{"id":"pmpt_1"}}'),
+        ("POST", "/up/v1/responses", b'{"input":[{"type":"item_reference","id":"rs_1"}]}'),
+        ("POST", "/up/v1/messages", b'{"model":"m","messages":[],"container":"container_1"}'),
         ("POST", "/up/v1beta/models/m:generateContent", b'{"cachedContent":"cachedContents/1"}'),
     ],
 )
