@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.relay import tls
 from tests.relay.fake_upstream import FIN, HOLD, LAST_CHUNK, RST, SSE, FakeUpstream, chunk, head
 from tests.relay.raw_client import ask, request
 from tests.relay.streams import ROLE, last_error, text
 from tests.relay.support import CHAT, FAST, GOOD, JSON, PLAIN, after, with_backup
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.relay.conftest import StartGateway
     from tests.relay.fake_upstream import Step
 
@@ -86,6 +89,17 @@ async def test_what_passes_as_it_comes_is_broken_off(
         assert answer.body.startswith(part)
         told = asked is not GET and mode == "protect"
         assert answer.clean is told
+
+
+async def test_it_is_told_at_once_over_tls_too(start_gateway: StartGateway, tmp_path: Path) -> None:
+    """There the connection ends only when the provider has agreed to its end."""
+    ca_file, context = tls.make(tmp_path)
+    async with FakeUpstream(broken(BYTES, b"abc", NO_CHUNK, after(5)), tls=context) as upstream:
+        base_url = f"https://127.0.0.1:{upstream.port}"
+        gateway = await start_gateway(None, base_url=base_url, ca_file=str(ca_file))
+        async with asyncio.timeout(3):
+            answer = await ask(gateway.port, GET)
+        assert (answer.body, answer.clean) == (b"abc", False)
 
 
 async def test_what_follows_a_whole_answer_does_not_hurt_it(start_gateway: StartGateway) -> None:
