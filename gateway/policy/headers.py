@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from urllib.parse import unquote
 
 from gateway.policy.redact import is_secret_name
 
@@ -156,19 +157,26 @@ def own_fields(request_id: str, provider: str | None, attempts: int) -> list[tup
     return own
 
 
-def without_query_credentials(target: str) -> str:
+def without_query_credentials(target: str, *, elsewhere: bool = False) -> str:
     """A request target without the parameters that carry a key (``?key=``); every other byte stays.
 
     For requests that get the gateway's own credential: a provider that finds two refuses both.
+    ``elsewhere`` as for :func:`to_upstream`: then no secret of any name stays.
     """
     path, mark, query = target.partition("?")
     if not mark:
         return target
     parts = query.split("&")
-    kept = [part for part in parts if part.partition("=")[0].lower() not in _QUERY_CREDENTIALS]
+    kept = [part for part in parts if not _is_credential(part.partition("=")[0], elsewhere)]
     if len(kept) == len(parts):
         return target
     return f"{path}?{'&'.join(kept)}" if kept else path
+
+
+def _is_credential(parameter: str, elsewhere: bool) -> bool:
+    if elsewhere and is_secret_name(unquote(parameter)):
+        return True
+    return parameter.lower() in _QUERY_CREDENTIALS
 
 
 def _named_in_connection(fields: Fields) -> frozenset[str]:

@@ -34,9 +34,11 @@ _BOM = b"\xef\xbb\xbf"
 class RequestFacts:
     """What is known of a request; None means that nothing says so.
 
-    ``choices`` is how many answers are asked for at once. ``asks``: its JSON holds a prompt or
-    wants a stream. ``bound``: it goes on from something that is stored at the provider (an earlier
-    response, a conversation, a cache). ``readable`` is whether the body was understood.
+    ``choices`` is how many answers are asked for at once. ``background``: unless it says no.
+    ``asks``: its JSON holds a prompt or wants a stream. ``bound``: it goes on from something that
+    is stored at the provider (an earlier response, a conversation, a cache, a prompt, a container).
+    ``appends``: its answer is added to something stored there. ``readable`` is whether the body was
+    understood.
     """
 
     model: str | None = None
@@ -45,6 +47,7 @@ class RequestFacts:
     background: bool | None = None
     asks: bool = False
     bound: bool = False
+    appends: bool = False
     readable: bool = False
 
 
@@ -74,13 +77,20 @@ class _Body(msgspec.Struct):
     contents: msgspec.Raw = msgspec.Raw()
     previous_response_id: msgspec.Raw = msgspec.Raw()
     conversation: msgspec.Raw = msgspec.Raw()
+    container: msgspec.Raw = msgspec.Raw()
     cached_content: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="cachedContent")
     cached_content_snake: msgspec.Raw = msgspec.field(
         default_factory=msgspec.Raw, name="cached_content"
     )
 
 
+class _Named(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw()
+
+
 _BODY = msgspec.json.Decoder(_Body)
+_NAMED = msgspec.json.Decoder(_Named)
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 _GENERATION = msgspec.json.Decoder(_GenerationConfig)
 _VALUE = msgspec.json.Decoder()
 
@@ -156,14 +166,10 @@ def _of_json(body: bytes) -> RequestFacts:
         model=_text(fields.model),
         stream=stream,
         choices=_choices(fields),
-        background=_flag(fields.background),
+        background=_background(fields.background),
         asks=prompted or stream is True,
-        bound=_says(
-            fields.previous_response_id,
-            fields.conversation,
-            fields.cached_content,
-            fields.cached_content_snake,
-        ),
+        bound=_is_bound(fields, body),
+        appends=_says(fields.conversation),
         readable=True,
     )
 
@@ -181,11 +187,10 @@ def _reread(body: bytes) -> _Body | None:
         return None
     if not isinstance(value, dict):
         return None
-    kept = {
-        name: [] if isinstance(value[name], list) else value[name]  # of a prompt: that it is there
-        for name in _Body.__struct_encode_fields__
-        if name in value
-    }
+    kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
+    for name, field in kept.items():
+        if isinstance(field, list):  # of a prompt: that it is there, and how many there are
+            kept[name] = [type(item)() if isinstance(item, str | list) else 0 for item in field]
     return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
 
 
@@ -210,6 +215,39 @@ def _flag(raw: msgspec.Raw) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+def _background(raw: msgspec.Raw) -> bool | None:
+    """What is neither false nor null may be taken for true."""
+    return bytes(memoryview(raw)[:6]) != b"false" if _says(raw) else None
+
+
+def _is_bound(fields: _Body, body: bytes) -> bool:
+    stored = _says(
+        fields.previous_response_id,
+        fields.conversation,
+        fields.cached_content,
+        fields.cached_content_snake,
+    )
+    stored = stored or _begins(fields.container, b'"') or _has_id(fields.container)
+    # A text that holds the word has its quotation marks escaped.
+    refers = _says(fields.input) and b'"item_reference"' in body
+    return stored or refers or _has_id(fields.prompt)
+
+
+def _begins(raw: msgspec.Raw, marks: bytes) -> bool:
+    first = bytes(memoryview(raw)[:1])
+    return first != b"" and first in marks
+
+
+def _has_id(raw: msgspec.Raw) -> bool:
+    """Whether this is an object that names something stored."""
+    if not _begins(raw, b"{"):
+        return False
+    try:
+        return _says(_NAMED.decode(raw).id)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return False
+
+
 def _says(*fields: msgspec.Raw) -> bool:
     """Whether one of them is there and no null."""
     # Prompts are long: they are looked at where they are.
@@ -220,15 +258,36 @@ def _count(raw: msgspec.Raw) -> int:
     value = _value(raw)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    elif isinstance(value, str):
+        value = _number(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return 1
     return min(max(value, 1), _MAX_CHOICES)
 
 
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch("[0-9]{1,4}", text) else 1
+
+
+def _prompts(raw: msgspec.Raw) -> int:
+    """How many prompts there are: each text and each list of tokens in a list is one, and so is a
+    list of tokens.
+    """
+    first = bytes(memoryview(raw)[1:64]).lstrip(_SPACE)[:1]
+    if not _begins(raw, b"[") or not first or first not in b'"[{':
+        return 1
+    try:
+        prompts = _LIST.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return 1
+    # Texts among tokens are parts of one prompt.
+    return len(prompts) if all(_begins(prompt, b'"[{') for prompt in prompts) else 1
+
+
 def _choices(fields: _Body) -> int:
     config = bytes(fields.generation_config) or bytes(fields.generation_config_snake)
     if not config:
-        return _count(fields.n)
+        return min(_count(fields.n) * _prompts(fields.prompt), _MAX_CHOICES)
     try:
         generation = _GENERATION.decode(config)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
@@ -243,11 +302,10 @@ def _of_form(body: bytes) -> RequestFacts:
         for match in _FORM_FIELD.finditer(body)
     }
     stream = found.get(b"stream", "").lower()
-    count = found.get(b"n", "")
     return RequestFacts(
         model=found.get(b"model") or None,
         stream={"true": True, "1": True, "false": False, "0": False}.get(stream),
-        choices=min(max(int(count), 1), _MAX_CHOICES) if re.fullmatch("[0-9]{1,4}", count) else 1,
+        choices=min(max(_number(found.get(b"n", "")), 1), _MAX_CHOICES),
         readable=True,
     )
 

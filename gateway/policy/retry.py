@@ -21,7 +21,7 @@ stream: invalid request, quota, context length …      never
 anything once content was seen (``hold = finish``)    ``max_retries_after_content`` times
 anything once a byte was handed on                    never
 anything that is not this protocol's inference        only if nothing was sent
-a request with ``background: true``                   only if nothing was sent
+a request with ``background`` or ``conversation``     only if nothing was sent
 ====================================================  ========================================
 
 (1) What may change something at the provider (:func:`may_change_state`) is never sent on a reused
@@ -51,6 +51,9 @@ _ONLY_COMPUTES = re.compile(
 )
 """Ends of paths whose POST leaves nothing behind."""
 
+_MAKES = re.compile(r"/(?:threads|runs|conversations|images|videos|audio)(?:/|\Z)")
+"""Parts of paths whose POST makes something, though it may hold a prompt and want a stream."""
+
 RETRYABLE_4XX = frozenset({408, 409, 425, 429})
 FINAL_5XX = frozenset({501, 505})
 
@@ -75,8 +78,8 @@ class Failure:
 
     ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
     ``ambiguous``: it has, and not a byte came back. ``after_content``: content had been seen (and
-    held). ``begun``: an answer in one piece had begun. ``retry_after``: seconds that the provider
-    asked for.
+    held). ``begun``: a part of an answer in one piece had come, of an event, or of something that
+    was no HTTP. ``retry_after``: seconds that the provider asked for.
     """
 
     reason: Reason
@@ -195,6 +198,13 @@ def may_change_state(method: str, path: str) -> bool:
     without its query.
     """
     return method not in _IDEMPOTENT and _ONLY_COMPUTES.search(path) is None
+
+
+def makes_something(path: str) -> bool:
+    """Whether a prompt to this path, without its query, makes something other than an answer: a run
+    of a thread, a turn of a conversation, a picture.
+    """
+    return _MAKES.search(path) is not None
 
 
 def backoff(rule: Rule, retries: int, jitter: float) -> float:

@@ -276,16 +276,15 @@ def error_body(status: int, code: str | None, message: str) -> bytes:
 
 
 _VERTEX_PATH = re.compile(r"/publishers/anthropic/models/[^/]+(?::|%3[Aa])(?:streamR|r)awPredict\Z")
-_THREAD_PATH = re.compile(r"/threads/[^/]+/messages\Z")
-"""OpenAI's Assistants store messages under a path that ends in the same word."""
+_PATH = re.compile(r"(?:\A(?:/[^/]*+)?|/v\d[^/]*+|/anthropic)/messages\Z")
+"""At the root or below one name, below a version, or below the provider's own name. Others store
+messages under the id of a thread, an agent or a session, and their paths end in the same word."""
 
 
 def _claims(method: str, path: str) -> bool:
     if method != "POST":
         return False
-    if path.endswith("/messages"):
-        return _THREAD_PATH.search(path) is None
-    return _VERTEX_PATH.search(path) is not None
+    return _PATH.search(path) is not None or _VERTEX_PATH.search(path) is not None
 
 
 PROTOCOL = StreamProtocol(

@@ -113,7 +113,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
 def _must_go_once(call: Call) -> bool:
     """Whether the request may do something at the provider that must not be done twice."""
     if call.inference:
-        return call.may_run_on
+        return call.goes_once
     return may_change_state(call.request.method, call.rest.partition("?")[0])
 
 
@@ -149,11 +149,11 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     coding = exchange.headers.get("Content-Encoding")
     if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
-    stream = content and pump.may_be_stream(call, content_type, coding)
+    stream = content and pump.may_be_stream(call, content_type)
     if call.downstream.started and (not stream or is_compressed(coding)):
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
-        judged = content and not stream
+        judged = content and content_type != "text/event-stream"
         return passage.judge(call, exchange) if judged else passage.refuse_kind()
     if stream:
         return pump.relay(tools, call, exchange)
@@ -166,15 +166,15 @@ def _head(call: Call, destination: Destination, endpoint: Endpoint) -> bytes:
     """The request line and header fields, exactly as they go out."""
     provider, body = destination.provider, call.body
     assert body is not None
-    rest = call.rest
+    rest, elsewhere = call.rest, call.asked is not None
     credential = None
     if provider.api_key is not None:
         credential = auth_form(call, endpoint.host).field(provider.api_key.reveal())
-        rest = headers.without_query_credentials(rest)
+        rest = headers.without_query_credentials(rest, elsewhere=elsewhere)
     identity = call.known and call.may_stream and not destination.observes
     fields = [("Host", endpoint.host)]
     fields += headers.to_upstream(
-        call.fields, identity=identity, credential=credential, elsewhere=call.asked is not None
+        call.fields, identity=identity, credential=credential, elsewhere=elsewhere
     )
     fields += endpoint.proxy_fields
     if body.length is not None:

@@ -161,12 +161,14 @@ class Call:
         return facts.stream is True or (facts.stream is None and not facts.readable)
 
     @property
-    def may_run_on(self) -> bool:
-        """Whether the answer may go on being made, and billed, after its request has failed."""
+    def goes_once(self) -> bool:
+        """Whether asking twice would do something twice at the provider: the answer may go on being
+        made, and billed, after its request has failed, or it becomes a part of what is stored.
+        """
         facts = self.facts
-        unknown = facts.background is None and not facts.readable
         responses = self.protocol is not None and self.protocol.name == "openai_responses"
-        return facts.background is True or (unknown and responses)
+        unknown = responses and not facts.readable
+        return facts.background is True or facts.appends or unknown
 
     def secrets(self) -> tuple[str, ...]:
         """The credentials of this request: the client's own, and the gateway's for the provider."""

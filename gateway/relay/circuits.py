@@ -1,7 +1,7 @@
 """One try and the circuits it passes: whether it may be made, and what it tells them.
 
-A failed connect counts against the provider, an answer of 500 and above against its model where
-there is another provider to go to. When to open and to close is ``policy.breaker``'s to say.
+A failed connect counts against the provider, an answer of 500 and above against its model if the
+request has another provider to go to. When to open and to close is ``policy.breaker``'s to say.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Guard:
 
     __slots__ = ("_began", "_destination", "_heard", "_model", "_named", "_provider", "_tools")
 
-    def __init__(self, tools: Tools, call: Call, destination: Destination) -> None:
+    def __init__(
+        self, tools: Tools, call: Call, destination: Destination, *, replaceable: bool
+    ) -> None:
+        """``replaceable``: there is another provider for this request."""
         health = destination.health
         self._tools = tools
         self._destination = destination
@@ -38,7 +41,7 @@ class Guard:
         self._named = call.facts.model
         self._provider: Breaker | None = None if destination.observes else health.provider
         self._model: Breaker | None = None
-        if self._provider is not None and destination.provider.fallback and self._named is not None:
+        if self._provider is not None and replaceable and self._named is not None:
             self._model = health.models.of(self._named)
 
     @property

@@ -141,7 +141,10 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         )
         raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT, exchange) from error
     except (HttpProcessingError, NotHttpError) as error:
-        raise TryFailedError(invalid(f"The answer of {host} is no valid HTTP.")) from error
+        # What could not be parsed came all the same, and may hold a part of an answer.
+        begun = isinstance(error, HttpProcessingError)
+        failed = invalid(f"The answer of {host} is no valid HTTP.", begun=begun)
+        raise TryFailedError(failed) from error
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         if exchange.upload_error is not None:
             if isinstance(exchange.upload_error, ClientBodyError):
@@ -238,7 +241,8 @@ def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
 
 def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:
     """A stream that ended before anything of it was handed on."""
-    after_content = stream.first_content_at is not None
+    # What could not be read may have been content.
+    after_content = stream.first_content_at is not None or stream.opaque_events > 0
     verdict, error = stream.verdict, stream.error
     if error is not None:
         error = _final_if_exhausted(error)
@@ -260,7 +264,10 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
         assert verdict is not None
         fault, reason = faults.cut(verdict), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
-    return Failed(told, Failure(reason, retryable=True, after_content=after_content), fields=fields)
+    failure = Failure(
+        reason, retryable=True, after_content=after_content, begun=stream.broken_inside
+    )
+    return Failed(told, failure, fields=fields)
 
 
 def _unreachable(message: str) -> TryFailedError:

@@ -19,6 +19,7 @@ from gateway.errors import Code, GatewayError, Origin
 from gateway.observe import logs
 from gateway.observe.records import NO_PROTOCOL, RequestRecord
 from gateway.policy import clients, peek, redact, routing
+from gateway.policy.retry import makes_something
 from gateway.relay import body, network, replies, upstream
 from gateway.relay.attempt import Tools
 from gateway.relay.call import Call, Destination, Health
@@ -228,15 +229,16 @@ class Relay:
         A path that a protocol claims says so. Where a provider's protocol is set for all its paths,
         the body has to say it on the others: JSON that holds a prompt or wants a stream is read in
         that protocol, and what wants a stream is inference, for it leaves nothing behind but its
-        stream. Files, forms, batches and jobs are neither.
+        stream. Files, forms, batches and jobs are neither, nor is what makes something else.
         """
         protocol, facts = call.protocol, call.facts
         if protocol is None or not protocol.known:
             return
         path = call.rest.partition("?")[0]
         claimed = protocols.for_path(call.request.method, path) is not None
-        call.inference = claimed or (facts.asks and facts.stream is True)
-        if not (claimed or facts.asks):
+        asks = facts.asks and not makes_something(path)
+        call.inference = claimed or (asks and facts.stream is True)
+        if not (claimed or asks):
             call.protocol = None
             call.record.protocol = NO_PROTOCOL
 

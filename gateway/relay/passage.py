@@ -280,7 +280,7 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
     if plain.lstrip().startswith(EVENT_STARTS):
-        return None  # a stream that could not be told by its first bytes, being compressed
+        return None  # a stream that nobody asked for
     if kind is ErrorBody.EMPTY:
         what = "an empty body"
     elif kind is ErrorBody.HTML:

@@ -15,10 +15,10 @@ from gateway.observe import logs
 from gateway.policy import headers
 from gateway.relay import failures, passage, replies
 from gateway.relay.failures import Answered, Outcome
-from gateway.streams import faults
+from gateway.streams import faults, kind
 from gateway.streams.coding import Decoder, is_compressed
 from gateway.streams.events import Verdict
-from gateway.streams.sse import BOM, EVENT_STARTS
+from gateway.streams.sse import BOM
 from gateway.streams.stream import Stream
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ _TICK: Final = 0.001
 
 _OTHER_KINDS: Final = ("ndjson", "eventstream", "jsonl")
 """Ends of media types that are no event stream, whatever was asked for."""
-
-_NO_EVENT: Final = (b"{", b"[", b"<")
-
-_MOST_BLANK: Final = 64 * 1024
-"""Blank bytes before the first line after which a body that does not say so is no stream."""
 
 _LARGE: Final = 256 * 1024
 """Bytes that are handed on in one write."""
@@ -65,7 +60,7 @@ class NotAStreamError(Exception):
         self.first = first
 
 
-def may_be_stream(call: Call, content_type: str, coding: str | None) -> bool:
+def may_be_stream(call: Call, content_type: str) -> bool:
     """Whether an answer is read as a stream of events: one that says so, and one to a request for
     a stream that says nothing else that could be one. Its first bytes decide.
     """
@@ -73,8 +68,7 @@ def may_be_stream(call: Call, content_type: str, coding: str | None) -> bool:
         return True
     if not (call.known and call.facts.stream) or call.destination_observes:
         return False
-    # What is compressed cannot be told by its first bytes.
-    return not content_type.endswith(_OTHER_KINDS) and not is_compressed(coding)
+    return not content_type.endswith(_OTHER_KINDS)
 
 
 async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
@@ -113,7 +107,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
     elif stream.cut:
         logs.warn_cut(record, now)
     _note_failure(call, stream, now - (stream.last_progress_at or exchange.sent_at))
-    if stream.committed:
+    if pump.committed:
         return Answered()
     return failures.of_stream(stream, exchange.sent_at, now, exchange.fields)
 
@@ -142,7 +136,7 @@ class Pump:
 
     __slots__ = (
         "_armed_for", "_beat", "_begun", "_blocked", "_call", "_content", "_down", "_exchange",
-        "_first", "_flowing", "_loop", "_stream", "_task", "_timer", "_woken",
+        "_first", "_flowing", "_known", "_loop", "_stream", "_task", "_timer", "_woken", "declared",
     )  # fmt: skip
 
     def __init__(
@@ -153,9 +147,14 @@ class Pump:
         stream: Stream,
         beat: bytes,
     ) -> None:
-        """``beat`` is the keepalive that the stream may get, b"" for none."""
+        """``beat`` is the keepalive that the stream may get, b"" for none. ``declared``: the answer
+        says that it is a stream of events.
+        """
+        declared = exchange.headers.get("Content-Type", "")
+        self.declared = declared.lower().startswith("text/event-stream")
         self._beat = beat
         self._flowing = False
+        self._known = False  # what has come is a stream; until then it is kept in `_first`
         self._first = b""
         self._loop = loop
         self._call = call
@@ -174,7 +173,7 @@ class Pump:
         self._task = asyncio.current_task()
         out = b""
         try:
-            if stream.committed:
+            if self.committed:
                 self._hand_on(out)
             while not stream.closed:
                 deadline = stream.deadline
@@ -189,15 +188,15 @@ class Pump:
                 except Exception:  # noqa: BLE001 - however it is told, the transport broke
                     out = self._break()
                 else:
-                    if chunk and stream.bytes_received:
+                    if chunk and self._known:
                         out = stream.receive_data(chunk, time())
                     else:
-                        out = self._take_edge(chunk)
+                        out = self._take_first(chunk) if chunk else self._take_end()
                 if stream.closed:
                     break
                 if len(out) > _LARGE:
                     await self._hand_on_in_pieces(out)
-                elif out or (stream.committed and not self._flowing):
+                elif out or (not self._flowing and self.committed):
                     self._hand_on(out)
                     if down.blocked:
                         await self._wait_for_client()
@@ -211,60 +210,66 @@ class Pump:
         if down.blocked:
             await down.drain()
 
-    def _take_edge(self, chunk: bytes) -> bytes:
-        """The first bytes of the stream, or its end."""
+    def _take_first(self, chunk: bytes) -> bytes:
+        """The first bytes, as long as they do not tell whether this is a stream."""
+        record, now = self._call.record, monotonic()
+        record.first_byte_at = record.first_byte_at or now
+        first = self._first = self._first + chunk
+        self._known = self._is_stream(first)
+        if not self._known:
+            return b""
+        self._first = b""
+        self.show_life()
+        return self._stream.receive_data(first, now)
+
+    def _is_stream(self, first: bytes) -> bool:
+        """Whether this is known to be a stream; raises if it is known to be none."""
+        if self.committed:
+            return True
+        coding = self._exchange.headers.get("Content-Encoding", "")
+        if is_compressed(coding):
+            decoder = Decoder(coding)
+            found = kind.is_stream(decoder.feed(first), declared=self.declared)
+            found = False if decoder.failed else found
+        else:
+            found = kind.is_stream(first, declared=self.declared)
+        if found is False:
+            raise NotAStreamError(first)
+        return found is True
+
+    def _take_end(self) -> bytes:
+        self._refuse_unknown()
         now = monotonic()
-        if chunk:
-            record = self._call.record
-            record.first_byte_at = record.first_byte_at or now
-            if not self._stream.committed:
-                chunk = self._first = self._first + chunk
-                if self._is_undecided(chunk):
-                    return b""
-                self._refuse_other_kinds(chunk)
-                self.show_life()
-            return self._stream.receive_data(chunk, now)
         if self._exchange.broke:
             return self._stream.receive_reset(now)
-        if not (self._stream.bytes_received or self._stream.committed or self.declared):
-            raise NotAStreamError(self._first)
         return self._stream.receive_eof(now)
 
-    def _is_undecided(self, first: bytes) -> bool:
-        """Whether more must come before it is known if this is a stream, which nothing says."""
-        if self.declared:
-            return False
-        start = first.removeprefix(BOM).lstrip()
-        if not start:
-            # Some providers send blank lines for as long as their JSON takes.
-            return len(first) <= _MOST_BLANK
-        return any(len(start) < len(begin) and begin.startswith(start) for begin in EVENT_STARTS)
+    def _refuse_unknown(self) -> None:
+        """Nothing more comes: what was not known to be a stream is none."""
+        if not (self._known or self.declared):
+            raise NotAStreamError(self._first)
 
-    def _refuse_other_kinds(self, first: bytes) -> None:
-        """No line of an event stream begins like JSON or HTML; and where nothing says that it is
-        one, it has to begin like one.
-        """
-        start = first.removeprefix(BOM).lstrip()
-        if start[:1] in _NO_EVENT or not (self.declared or start.startswith(EVENT_STARTS)):
-            raise NotAStreamError(first)
+    @property
+    def committed(self) -> bool:
+        """Whether the client sees the stream, or must as soon as there is anything to be seen."""
+        return self._stream.committed and (self._known or self.declared)
 
     def show_life(self) -> None:
         """This is a stream of events: if it is held for long, its client is shown that it lives."""
         if not self._stream.committed:
             self._call.pulse.hold(self._exchange, self._beat)
 
-    @property
-    def declared(self) -> bool:
-        """Whether the answer says that it is a stream of events."""
-        declared = self._exchange.headers.get("Content-Type", "")
-        return declared.lower().startswith("text/event-stream")
+    def _take_rest(self, rest: bytes) -> bytes:
+        """What had come and was not read when something else happened."""
+        if self._known or not rest:
+            return self._stream.receive_data(rest, monotonic())
+        return self._take_first(rest)
 
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
-        now = monotonic()
-        unread = b"" if self._stream.bytes_received else self._first
-        out = self._stream.receive_data(unread + self._exchange.ready(), now)
-        return out + self._stream.receive_reset(now)
+        out = self._take_rest(self._exchange.ready())
+        self._refuse_unknown()
+        return out + self._stream.receive_reset(monotonic())
 
     def _was_woken(self) -> bool:
         """Whether a cancellation was the timer's, and not also one from outside."""
@@ -278,7 +283,7 @@ class Pump:
         stream, content, now = self._stream, self._content, monotonic()
         rest = self._exchange.ready()
         if rest:
-            return stream.receive_data(rest, now)
+            return self._take_rest(rest)
         if content.at_eof() or content.exception() is not None:
             return b""  # the next read says it
         return stream.expire(max(now, stream.deadline or now))
@@ -337,7 +342,7 @@ class Pump:
     def _finish(self, out: bytes) -> None:
         """The stream is closed: the last bytes, and an end that says what is true."""
         stream, down = self._stream, self._down
-        if not stream.committed:
+        if not self.committed:
             return
         if not self._flowing:
             self._start()

@@ -48,7 +48,7 @@ async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Desti
     retries = 0
     while True:
         story = _story(call, retries)
-        outcome, stop = await _at_one_provider(tools, call, story)
+        outcome, stop = await _at_one_provider(tools, call, story, replaceable=bool(waiting))
         retries += story.retries
         reason = story.last or reason
         if isinstance(outcome, Answered):
@@ -104,19 +104,23 @@ class _Told:
         call.record.upstream_body = None  # it was counted when the next provider was turned to
 
 
-async def _at_one_provider(tools: Tools, call: Call, story: Story) -> tuple[Outcome, Stop | None]:
+async def _at_one_provider(
+    tools: Tools, call: Call, story: Story, *, replaceable: bool
+) -> tuple[Outcome, Stop | None]:
     """All tries at the provider that the call goes to now; the last outcome, and why there is no
-    other try.
+    other try. ``replaceable``: there is another provider to go to.
     """
     destination = call.destination
     assert destination is not None
     provider, health, time = destination.provider, destination.health, monotonic
     health.budget.note_request(time())
+    outcome: Outcome | None = None
     while True:
-        guard = Guard(tools, call, destination)
+        guard = Guard(tools, call, destination, replaceable=replaceable)
         refused = guard.refusal()
         if refused is not None:
-            return refused, Stop.SPENT
+            # What a provider has said says more than that it is not asked again.
+            return outcome or refused, Stop.SPENT
         outcome = await _guarded(tools, call, guard)
         if isinstance(outcome, Answered):
             return outcome, None
@@ -175,10 +179,10 @@ def _story(call: Call, retries: int) -> Story:
     elif retry_count(call.request.headers) > 0:
         # The client's own retries multiply ours: one is for all providers together.
         allowed = min(max(0, 1 - retries), allowed)
-    # A background answer goes on at the provider although its request has failed, and a body that
-    # was not kept is gone.
+    # Some requests do something at the provider although they have failed, and a body that was not
+    # kept is gone.
     kept = call.body is not None and call.body.kept is not None
-    inference = call.inference and kept and not call.may_run_on
+    inference = call.inference and kept and not call.goes_once
     return Story(call.received_at, inference, allowed)
 
 

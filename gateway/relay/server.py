@@ -119,16 +119,17 @@ class _Connection(web.RequestHandler):
         ):
             transport.abort()
 
-    def pause_reading(self) -> None:
-        """Stop reading until the provider has taken what came; look whether the client stays."""
-        super().pause_reading()
+    def _pause_transport_reading(self) -> None:
+        """Stop reading, until the provider has taken what came, or requests that came too early
+        have had their turn; look whether the client stays."""
+        super()._pause_transport_reading()
         if self._look is None:
             self._look = self._loop.call_later(_LOOK_EVERY, self._look_for_hangup)
 
     def _look_for_hangup(self) -> None:
         self._look = None
         transport = self.transport
-        if transport is None or not self._reading_paused:
+        if transport is None or not (self._reading_paused or self._buffer_paused):
             return
         opened: Any = transport.get_extra_info("socket")
         if opened is not None and opened.fileno() >= 0:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import itertools
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest, ConnectionKey
 from aiohttp.http import StreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine
 
-    from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
     from aiohttp.http import RawResponseMessage
     from multidict import CIMultiDictProxy
@@ -109,6 +110,20 @@ class Endpoint:
         return target
 
 
+class _Protocol(ResponseHandler):
+    """aiohttp's, but that it also tells the reader of a body when what follows is no HTTP.
+
+    aiohttp then closes the connection and keeps the error for the next answer, of which there is
+    none; the end of the connection does not tell the body either, for its parser has let go of it.
+    """
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
+        body = self._payload
+        super().set_exception(exc, exc if exc_cause is None else exc_cause)
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError("no valid HTTP follows"), exc)
+
+
 class Upstreams:
     """All connections to providers, pooled. Made and closed inside the running loop."""
 
@@ -116,6 +131,8 @@ class Upstreams:
         self._connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=POOL_SECONDS, socket_factory=open_socket
         )
+        factory = functools.partial(_Protocol, asyncio.get_running_loop())
+        self._connector._factory = factory  # type: ignore[assignment] # a subclass is one, too
         self._used: WeakSet[ResponseHandler] = WeakSet()
 
     async def close(self) -> None:

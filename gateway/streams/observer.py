@@ -65,6 +65,11 @@ class Observer(Tally):
         settings = self._settings
         return settings.finish_optional or not settings.known or self._unread
 
+    @property
+    def broken_inside(self) -> bool:
+        """Whether a part of an event is the last that came."""
+        return self._torn or parse_block(self._framer.pending)[2]
+
     def _pass_over(self) -> Kind:
         """An event that is too long is not read: whatever it was, it may have been the finish."""
         self._unread = True

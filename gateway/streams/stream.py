@@ -150,7 +150,7 @@ class Stream(Observer):
         if self._ended:
             self.lingered = True
             return self._end(now, broke=False)
-        if self._hold.expired(now):
+        if self.bytes_received and self._hold.expired(now):
             self._hold.released = True
             return self._hand_on(b"")
         verdict = Verdict.STALLED_FIRST if self.first_event_at is None else Verdict.STALLED
@@ -312,7 +312,8 @@ class Stream(Observer):
             # Of an unknown protocol any event may be content.
             waiting = facts.waiting or (settings.known and self.first_content_at is None)
             deadline = limits.after_progress(self._progress_at, self._heard_at, waiting=waiting)
-        return self._hold.bound(deadline)
+        # Of what has not begun nothing is held: it may yet turn out to be something else.
+        return self._hold.bound(deadline) if self.bytes_received else deadline
 
     @property
     def _may_end(self) -> bool:

@@ -133,6 +133,12 @@ def test_a_key_in_the_query_gives_way_to_the_gateways_and_nothing_else_changes()
         assert without_query_credentials(target) == target
 
 
+def test_for_another_provider_no_secret_of_any_name_stays_in_the_query() -> None:
+    query = "/m?Subscription-Key=a&sig=b&%74oken=c&client_secret=d&max_results=5&alt=sse"
+    assert without_query_credentials(query) == query
+    assert without_query_credentials(query, elsewhere=True) == "/m?max_results=5&alt=sse"
+
+
 def test_every_end_to_end_field_of_an_answer_passes_and_repeats_stay_separate() -> None:
     fields = [
         ("Set-Cookie", "a=1; Path=/"),

@@ -59,8 +59,8 @@ def test_an_odd_type_in_one_field_does_not_hide_the_others(odd: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "choices"), [(1, 1), (4, 4), (0, 1), (-3, 1), (2.0, 2), (2.5, 1), (True, 1), ("2", 1),
-    (10**30, 1024), (None, 1)],
+    ("count", "choices"), [(1, 1), (4, 4), (0, 1), (-3, 1), (2.0, 2), (2.5, 1), (True, 1), ("2", 2),
+    ("two", 1), ("-2", 1), ("", 1), (10**30, 1024), (None, 1)],
 )  # fmt: skip
 def test_choices_are_a_sane_number_whatever_is_asked_for(count: object, choices: int) -> None:
     assert peek(body(n=count)).choices == choices
@@ -221,13 +221,75 @@ def test_json_that_holds_a_prompt_or_wants_a_stream_asks_for_an_answer(name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["previous_response_id", "conversation", "cachedContent", "cached_content"]
+    "name", ["previous_response_id", "conversation", "cachedContent", "cached_content", "container"]
 )
 def test_what_goes_on_from_something_stored_is_bound_to_its_provider(name: str) -> None:
     assert peek(body(**{name: "id_1"})).bound
     assert peek(body(**{name: {"id": "id_1"}})).bound
     assert not peek(body(**{name: None})).bound
     assert not peek(body(input=[{name: "id_1"}])).bound
+
+
+@pytest.mark.parametrize(
+    ("fields", "bound"),
+    [
+        ({"prompt": {"id": "pmpt_1", "version": "2"}}, True),
+        ({"prompt": {"prompt_string": "x"}}, False),
+        ({"prompt": "pmpt_1"}, False),
+        ({"container": {"skills": []}}, False),
+        ({"container": {"id": None}}, False),
+        ({"input": [{"type": "item_reference", "id": "rs_1"}]}, True),
+        ({"input": [{"role": "user", "content": 'say "item_reference"'}]}, False),
+        ({"input": [{"type": "item_reference", "id": "rs_1"}, "\ud83d"]}, True),
+    ],
+)
+def test_what_names_something_stored_is_bound_to_its_provider(
+    fields: dict[str, object], bound: bool
+) -> None:
+    assert peek(body(**fields)).bound is bound
+
+
+def test_only_a_conversation_grows_by_its_answer() -> None:
+    assert peek(body(conversation="conv_1")).appends
+    assert peek(body(conversation={"id": "conv_1"})).appends
+    assert not peek(body(conversation=None, previous_response_id="r")).appends
+
+
+@pytest.mark.parametrize(
+    ("said", "background"),
+    [(True, True), (1, True), (0, True), ("true", True), ({}, True), (False, False), (None, None)],
+)
+def test_any_background_but_a_plain_no_may_be_one(said: object, background: bool | None) -> None:
+    assert peek(body(background=said)).background is background
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n", "choices"),
+    [
+        ("a", 1, 1),
+        (["a", "b"], 1, 2),
+        (["a", "\ud83d"], 2, 4),
+        ([[1, 2], [3]], 3, 6),
+        ([1, 2, 3], 1, 1),
+        ([1, 2, 3], 2, 2),
+        ([12, "a", 34], 1, 1),
+        (["a", 34], 1, 1),
+        ([{"prompt_string": "a"}, "b"], 1, 2),
+        ([], 1, 1),
+        (["a"] * 5000, 1, 1024),
+        ({"id": "p"}, 1, 1),
+    ],
+)
+def test_each_prompt_of_a_list_has_its_choices(prompt: object, n: int, choices: int) -> None:
+    assert peek(body(prompt=prompt, n=n)).choices == choices
+    assert peek(b'{"prompt": ' + json.dumps(prompt, indent=1).encode() + b"}").choices == min(
+        choices // n, 1024
+    )
+
+
+def test_a_list_of_prompts_that_is_not_strict_is_counted_all_the_same() -> None:
+    assert peek(b'{"n":2,"prompt":["a","\xff",[1]]}').choices == 6
+    assert peek(b'{"n":2,"prompt":[1,NaN]}').choices == 2
 
 
 def test_a_deep_prompt_that_is_not_strict_costs_nothing() -> None:

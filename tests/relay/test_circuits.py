@@ -75,6 +75,48 @@ async def test_one_overloaded_model_does_not_stop_the_others(start_gateway: Star
         assert asked == ["big", "big", "small"]
 
 
+@pytest.mark.parametrize(
+    ("target", "body", "field"),
+    [
+        ("/up/v1/fine_tuning/jobs", b'{"model":"m"}', "x-other: 1"),
+        ("/up/v1/responses", b'{"model":"m","previous_response_id":"r"}', "x-other: 1"),
+        (CHAT, b'{"model":"m"}', "x-gateway-no-retry: 1"),
+    ],
+    ids=["no inference", "bound", "no retry"],
+)
+async def test_a_request_that_has_nowhere_to_go_has_no_part_in_the_circuit_of_a_model(
+    start_gateway: StartGateway, target: str, body: bytes, field: str
+) -> None:
+    async with FakeUpstream(BUSY) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port, circuit=Circuit(failures=2, open_for=30.0), **with_backup(second.port)
+        )
+        asking = request(target, body, field)
+        for _ in range(4):
+            assert b"busy" in (await ask(gateway.port, asking)).body
+        assert (await ask(gateway.port)).body == WHOLE
+        assert len(first.requests) == 5
+        await ask(gateway.port)  # the second failure opens it
+        assert b"busy" in (await ask(gateway.port, asking)).body
+        assert (await ask(gateway.port)).body == WHOLE
+        assert len(first.requests) == 7
+
+
+async def test_a_circuit_that_opens_between_two_tries_does_not_hide_what_was_said(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream(BUSY) as first:
+        gateway = await start_gateway(
+            first.port, retry=FAST, circuit=Circuit(failures=2, open_for=30.0), **with_backup(1)
+        )
+        answer = await ask(gateway.port)
+        assert answer.status == 503
+        assert json.loads(answer.body)["error"]["message"] == "busy"
+        assert len(first.requests) == 2
+        record = await gateway.record()
+        assert (record.provider, record.upstream_status) == ("up", 503)
+
+
 async def test_an_open_circuit_does_not_make_requests_wait(start_gateway: StartGateway) -> None:
     gateway = await start_gateway(1, retry=FAST, circuit=Circuit(failures=1, open_for=30.0))
     await ask(gateway.port)

@@ -51,6 +51,9 @@ CUT: list[Step] = [SSE, chunk(ROLE + text("a")), LAST_CHUNK]
         ("POST", "/up/v1/responses", b'{"model":"m","background":true}'),
         ("POST", "/up/v1/responses", b'{"model":"m","previous_response_id":"resp_1"}'),
         ("POST", "/up/v1/responses", b'{"model":"m","conversation":{"id":"conv_1"}}'),
+        ("POST", "/up/v1/responses", b'{"model":"m","prompt":{"id":"pmpt_1"}}'),
+        ("POST", "/up/v1/responses", b'{"input":[{"type":"item_reference","id":"rs_1"}]}'),
+        ("POST", "/up/v1/messages", b'{"model":"m","messages":[],"container":"container_1"}'),
         ("POST", "/up/v1beta/models/m:generateContent", b'{"cachedContent":"cachedContents/1"}'),
     ],
 )
@@ -173,6 +176,17 @@ async def test_a_clients_session_and_account_stay_with_the_provider_it_asked(
             for name in ("Cookie", "ChatGPT-Account-Id", "X-Auth-Token"):
                 assert len(seen.values(name)) == expected
             assert seen.values("X-Plain") == [b"p"]
+
+
+async def test_no_secret_in_the_query_goes_to_another_provider(
+    start_gateway: StartGateway,
+) -> None:
+    query = "?subscription-key=1&token=2&api_%74oken=3&key=4&sig=5&alt=sse&api-version=6"
+    async with FakeUpstream(BUSY) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(first.port, **with_backup(second.port))
+        await ask(gateway.port, request(CHAT + query))
+        assert first.requests[0].line.split()[1].endswith(query.encode())
+        assert second.requests[0].line.split()[1].endswith(b"?alt=sse&api-version=6")
 
 
 async def test_a_fallback_is_not_asked_after_a_deadline_of_its_own(

@@ -26,6 +26,7 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
+from tests.relay.support import after
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -246,6 +247,28 @@ async def test_a_finished_stream_ends_soon_although_the_provider_lingers(
         await asyncio.sleep(0.05)
         await ask(gateway.port)
         assert upstream.connections == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/up/v1/completions", b'"prompt":["a","b"]'),
+        ("/up/v1/chat/completions", b'"n":"2"'),
+    ],
+)
+async def test_each_choice_that_was_asked_for_is_waited_for(
+    start_gateway: StartGateway, path: str, asked: bytes
+) -> None:
+    def of(index: int, reason: str | None = None) -> bytes:
+        part = {"text": "a"} if path.endswith("/v1/completions") else {"delta": {"content": "a"}}
+        return event({"choices": [{"index": index, "finish_reason": reason, **part}]})
+
+    parts = of(0) + of(0, "stop"), of(1) + of(1, "stop") + DONE
+    script: list[Step] = [SSE, chunk(parts[0]), after(0.3), chunk(parts[1]), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, timeouts=Timeouts(linger=0.1))
+        body = b'{"model":"m","stream":true,%b}' % asked
+        assert (await ask(gateway.port, request(path, body))).body == b"".join(parts)
 
 
 async def test_a_reset_after_the_finish_hurts_nobody(start_gateway: StartGateway) -> None:

@@ -209,9 +209,17 @@ UNREADABLE = (
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"model":"m","stream":true,"background":true}', UNREADABLE], ids=["read", "unread"]
+    "body",
+    [
+        b'{"model":"m","stream":true,"background":true}',
+        b'{"model":"m","stream":true,"background":1}',
+        b'{"model":"m","stream":true,"conversation":"conv_1"}',
+        b'{"model":"m","stream":true,"conversation":{"id":"conv_1"}}',
+        UNREADABLE,
+    ],
+    ids=["background", "odd", "conversation", "object", "unread"],
 )
-async def test_a_background_answer_is_never_asked_for_twice(
+async def test_what_leaves_something_behind_is_never_asked_for_twice(
     start_gateway: StartGateway, body: bytes
 ) -> None:
     async with FakeUpstream([SSE, LAST_CHUNK], GOOD) as upstream:
@@ -319,10 +327,11 @@ async def test_a_pooled_connection_that_worked_for_a_while_is_not_taken_for_dead
         assert len(upstream.requests) == 2
 
 
-async def test_a_background_request_is_never_risked_on_a_pooled_connection(
-    start_gateway: StartGateway,
+@pytest.mark.parametrize("field", [b'"background":true', b'"conversation":"c"'])
+async def test_what_leaves_something_behind_is_never_risked_on_a_pooled_connection(
+    start_gateway: StartGateway, field: bytes
 ) -> None:
-    body = b'{"model":"m","background":true}'
+    body = b'{"model":"m",%b}' % field
     async with FakeUpstream([json_answer(JSON)], [json_answer(b'{"id":"r"}')]) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         await ask(gateway.port, PLAIN)
@@ -359,6 +368,9 @@ async def test_what_may_change_something_is_never_risked_on_a_pooled_connection(
     [
         ("POST", "/up/v1/files", b"--x\r\n\r\nfile\r\n--x--"),
         ("POST", "/up/v1/messages/batches", b'{"requests":[]}'),
+        ("POST", "/up/v1/threads/runs", b'{"assistant_id":"a","stream":true}'),
+        ("POST", "/up/v1/threads/t/runs", b'{"assistant_id":"a","stream":true}'),
+        ("POST", "/up/v1/images/generations", b'{"prompt":"a","stream":true}'),
         ("DELETE", "/up/v1/batches/1", None),
         ("GET", "/up/docs", None),
     ],
@@ -381,6 +393,28 @@ async def test_one_protocol_for_all_paths_reads_streams_on_any_of_them(
         gateway = await start_gateway(upstream.port, protocol="openai_chat")
         answer = await ask(gateway.port, request("/up/odd/path", b'{"stream":true}'))
         assert last_error(answer.body)["code"] == "upstream_stream_truncated"
+
+
+@pytest.mark.parametrize("path", ["/up/v1/images/generations", "/up/v1/threads/t/runs"])
+async def test_one_protocol_for_all_paths_does_not_misread_other_streams(
+    start_gateway: StartGateway, path: str
+) -> None:
+    done = event({"type": "image_generation.completed"})
+    async with FakeUpstream([SSE, chunk(done), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, protocol="openai_chat")
+        answer = await ask(gateway.port, request(path, b'{"prompt":"a","stream":true}'))
+        assert (answer.status, answer.clean, answer.body) == (200, True, done)
+
+
+@pytest.mark.parametrize("path", ["agents/a1", "v1/sessions/s", "conversations/c"])
+async def test_a_message_that_is_stored_is_sent_once(
+    start_gateway: StartGateway, path: str
+) -> None:
+    script = [json_answer(b"{}", status="500 Oops")]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, request(f"/up/{path}/messages", b'{"content":"x"}'))
+        assert len(upstream.requests) == 1
 
 
 ANSWERS: dict[str, tuple[bytes, str]] = {

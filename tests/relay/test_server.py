@@ -149,6 +149,20 @@ async def test_a_client_that_leaves_while_it_is_not_being_read_is_noticed(
                 await upstream.requests[0].closed.wait()
 
 
+async def test_a_client_that_leaves_behind_many_requests_is_noticed(
+    start_gateway: StartGateway,
+) -> None:
+    async with FakeUpstream([HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        async with RawClient(gateway.port) as client:
+            await client.send(request() + request("/up/v1/models", None, method="GET") * 100)
+            await upstream.wait_for(1)
+            client.close()
+            async with asyncio.timeout(1):
+                assert (await gateway.record()).status == 499
+        assert len(upstream.requests) == 1
+
+
 async def test_a_client_that_leaves_while_the_provider_takes_no_bytes_is_noticed(
     start_gateway: StartGateway,
 ) -> None:

@@ -183,12 +183,17 @@ def test_what_is_held_for_long_enough_is_committed() -> None:
     assert stream.deadline == 1.0 + 290.0
 
 
-def test_a_hold_that_runs_out_with_nothing_held_commits_all_the_same() -> None:
+def test_a_hold_that_runs_out_before_anything_came_commits_what_comes() -> None:
+    """Until then nobody knows whether it is going to be a stream at all."""
     stream = open_stream(hold_max=240.0)
 
+    assert stream.deadline == 280.0
     assert stream.expire(240.0) == b""
+    assert not stream.committed
+    assert stream.receive_data(chat.ROLE, 241.0) == b""
+    assert stream.deadline == 240.0
+    assert stream.expire(241.0) == chat.ROLE
     assert stream.committed
-    assert stream.receive_data(chat.ROLE, 241.0) == chat.ROLE
 
 
 def test_once_committed_nothing_can_be_retried() -> None:
@@ -286,6 +291,7 @@ def test_nothing_at_all_is_empty() -> None:
 
 def test_an_empty_stream_after_the_headers_went_out_is_told_in_band() -> None:
     stream = open_stream(hold_max=10.0)
+    stream.receive_data(chat.PING, 1.0)
     stream.expire(10.0)
 
     (told,) = chat.errors_in(feed(stream, []))

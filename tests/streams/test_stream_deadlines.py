@@ -136,6 +136,7 @@ def test_time_in_which_the_client_took_nothing_does_not_count() -> None:
 
 def test_time_in_which_the_client_took_nothing_does_not_shorten_a_hold() -> None:
     stream = open_stream(hold_max=240.0)
+    stream.receive_data(chat.ROLE, 1.0)
 
     stream.credit(10.0)
 
