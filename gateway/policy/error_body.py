@@ -9,10 +9,13 @@ import html
 import json
 import re
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy.error_detail import flat, pieces, sentence
 from gateway.streams import lenient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TITLE: Final = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _BROKEN_MESSAGE: Final = re.compile(
@@ -38,6 +41,24 @@ class ErrorBody(StrEnum):
     HTML = "html"
     TEXT = "text"
     EMPTY = "empty"
+
+
+class Answer(NamedTuple):
+    """A provider's error: ``plain`` is its body without the content coding, as far as it was read;
+    ``cut`` says that there was, or should have been, more of it, ``reason`` is its reason phrase,
+    empty for the usual one.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    plain: bytes
+    cut: bool = False
+    reason: str = ""
+
+    @property
+    def amazon_type(self) -> str:
+        """The type that AWS names in a header only."""
+        return flat(self.headers.get("x-amzn-errortype", "").partition(":")[0])
 
 
 class Document(NamedTuple):

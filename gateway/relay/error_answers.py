@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import headers
-from gateway.policy.enrich import Answer, enrich
-from gateway.policy.error_body import read_error
+from gateway.policy.enrich import enrich
+from gateway.policy.error_body import Answer, read_error
 from gateway.policy.retry import Reason, Stop
 from gateway.relay import replies
 from gateway.streams.events import Fault

@@ -6,9 +6,14 @@ JSON is made as source text, so that spellings of numbers and escapes and blanks
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from gateway import protocols
+from gateway.policy.enrich import enrich
+from gateway.policy.error_body import Answer
 
 unhurried = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200, derandomize=True
@@ -153,3 +158,22 @@ statuses = st.one_of(
     st.sampled_from((400, 400, 400, 401, 403, 404, 408, 413, 422, 429, 500, 503, 529)),
     st.integers(400, 599),
 )
+
+
+def told(
+    status: int,
+    body: bytes,
+    dialect: str = "openai_chat",
+    headers: dict[str, str] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> Any:
+    """The JSON that the client gets, of an array its one element."""
+    enriched = enrich(Answer(status, headers or {}, body), protocols.BY_NAME[dialect], secrets)
+    value = json.loads(body if enriched is None else enriched.body)
+    return value[0] if isinstance(value, list) else value
+
+
+def message_of(status: int, body: bytes, dialect: str = "openai_chat") -> str:
+    message = told(status, body, dialect)["error"]["message"]
+    assert isinstance(message, str)
+    return message

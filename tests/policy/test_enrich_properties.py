@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import protocols
-from gateway.policy.enrich import MAX_ADDED, Answer, enrich
+from gateway.policy.enrich import enrich
+from gateway.policy.error_body import Answer
+from gateway.policy.error_growth import MAX_ADDED
 from gateway.policy.redact import redact
 from tests.policy import error_bodies
 from tests.policy.client_oracle import DIALECTS, reaction, status_text

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config.model import Timeouts
-from gateway.policy.enrich import MARKER, MAX_ADDED
 from gateway.policy.error_body import ErrorBody
+from gateway.policy.error_growth import MARKER, MAX_ADDED
 from gateway.protocols import openai_chat
 from tests.relay.fake_upstream import (
     FIN,

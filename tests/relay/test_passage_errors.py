@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from gateway.config.model import Retry
-from gateway.policy.enrich import MARKER
+from gateway.policy.error_growth import MARKER
 from gateway.relay import passage
 from tests.relay.fake_upstream import (
     FIN,
