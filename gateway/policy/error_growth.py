@@ -80,7 +80,7 @@ class Growth:
                 return whole
         message += self._appendix(message, told)
         if self._before.overflow and not self._read(message).overflow:
-            message += f" ({client_words.overflow_words(self._shown)})"
+            message += f" ({client_words.OVERFLOW})"
         return message
 
     def would_end(self, message: str, body: str) -> bool:

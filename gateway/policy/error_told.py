@@ -61,7 +61,7 @@ def meaning_the_same(
     message = as_before(answer.status, message, before, read)
     now = read(message)
     if before.overflow and not now.overflow:
-        message += f" ({client_words.overflow_words(shown)})"
+        message += f" ({client_words.OVERFLOW})"
     return message + AGAIN if before.retry and not now.retry else message
 
 

@@ -31,6 +31,7 @@ _SAID = (
     "Invalid value", "temperature", "messages[3].tool_calls", "is not supported", "bad_tool_call",
     "gemini", "model", "Bad Request", "Not Found", "bad request!", "", " ", "x", "Ünïcödé 😀",
     "a\nb", "a\0b", 'quoted "word"', "back\\slash", "</b>", "1", "34s", "https://api.example/v1?a=1",
+    "<title>A page</title>", "None", "null",
 )  # fmt: skip
 _ACTED_ON = (
     "429", "500", "5004", "rate limit", "rate_limit_exceeded", "ratelimit", "too many requests",
@@ -47,7 +48,8 @@ _ACTED_ON = (
     "range of input length should be [1, 9]", "too many tokens", "context_length_exceeded",
     "context length exceeded", "exceeds the maximum allowed input length of 9 tokens",
     "prompt has 9 tokens, but the configured context size is 8 tokens", "request entity too large",
-    "400 (no body)", "(no body)",
+    "400 (no body)", "(no body)", "input length", "exceeds", "context length", "input token count",
+    "exceeds the maximum",
 )  # fmt: skip
 _KEYS = (
     "message", "code", "param", "type", "status", "metadata", "raw", "provider_name", "details",

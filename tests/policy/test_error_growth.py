@@ -11,7 +11,7 @@ from gateway.policy.enrich import enrich
 from gateway.policy.error_body import Answer
 from gateway.policy.error_growth import MARKER, MAX_ADDED
 from tests.policy.client_oracle import reaction
-from tests.policy.error_bodies import message_of
+from tests.policy.error_bodies import message_of, told
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_words_on_which_clients_act_are_not_put_into_a_message(body: object, dia
 def test_the_phrase_that_counts_is_the_one_that_came() -> None:
     """A client shows more than a message only where that is the answer's own phrase."""
     body = b'{"error":{"message":"Bad Request","param":"request entity too large"}}'
-    for reason, told in (("", True), ("Nope", False)):
+    for reason, appended in (("", True), ("Nope", False)):
         answer = Answer(400, {}, body, reason=reason)
         enriched = enrich(answer, protocols.BY_NAME["openai_chat"])
         after = body if enriched is None else enriched.body
-        assert ("too large" in json.loads(after)["error"]["message"]) is told
+        assert ("too large" in json.loads(after)["error"]["message"]) is appended
 
 
 def test_what_cannot_be_the_message_is_told_piece_by_piece() -> None:
@@ -142,3 +142,23 @@ def test_what_is_appended_is_bounded_marked_and_whole_characters() -> None:
     assert message.startswith("No (failed_generation: 😀")
     assert message.endswith(f"😀{MARKER})")
     assert len(message) - len("No") == MAX_ADDED
+
+
+@pytest.mark.parametrize("dialect", ["openai_chat", "anthropic", "gemini"])
+@pytest.mark.parametrize("form", ["text", "detail", "list", "input"])
+def test_of_what_was_taken_for_a_full_context_only_that_is_told(form: str, dialect: str) -> None:
+    secret = "own-Zyxwvut-Qponmlk"
+    words = f"input length password=hunter22 {secret} exceeds the context length"
+    values: dict[str, object] = {
+        "detail": {"detail": f"rate limit {words}"},
+        "list": [{"loc": ["a"], "msg": "bad", "input": words}],
+        "input": {"detail": [{"loc": ["a"], "msg": "bad", "input": words}]},
+    }
+    body = json.dumps(values[form]).encode() if form in values else words.encode()
+    message = told(422, body, dialect, secrets=(secret,))["error"]["message"]
+    assert "hunter22" not in message
+    assert secret not in message
+    after = enrich(Answer(422, {}, body), protocols.BY_NAME[dialect], (secret,))
+    assert after is not None
+    assert reaction(422, after.body, dialect) == reaction(422, body, dialect)
+    assert enrich(Answer(422, {}, after.body), protocols.BY_NAME[dialect], (secret,)) is None
