@@ -15,11 +15,10 @@ names.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.policy import json_edit, json_mask
-from gateway.policy.error_body import ErrorBody, read_document
+from gateway.policy.error_body import ErrorBody, cut_short, read_document
 from gateway.policy.error_detail import pieces, sentence
 from gateway.policy.error_dialect import completion, shaped
 from gateway.policy.error_growth import (
@@ -34,6 +33,7 @@ from gateway.policy.error_growth import (
 from gateway.policy.error_told import meaning_the_same, told
 from gateway.policy.redact import cleaner
 from gateway.policy.status_words import nothing_said
+from gateway.streams import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +68,7 @@ def enrich(
         if document.kind is ErrorBody.JSON and document.readable:
             return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
-        document = document._replace(readable=False, text="")
+        document = cut_short(document.text, deep=True)
     if protocol is None or (document.kind is ErrorBody.HTML and answer.status in _LEFT_TO_CLIENTS):
         return None
     message = told(answer, document, secrets)
@@ -80,7 +80,7 @@ def _without(document: Document, secrets: Sequence[str]) -> Document:
     text = json_mask.masked(document.text, document.value, secrets)
     if text == document.text:
         return document
-    return document._replace(text=text, value=json.loads(text), repaired=True)
+    return document._replace(text=text, value=lenient.loads(text.encode()), repaired=True)
 
 
 def _of_json(
@@ -129,7 +129,9 @@ def _wrap_value(
     if protocol is None:
         return None
     value, clean = document.value, cleaner(secrets)
-    words = sentence(value) or "; ".join(pieces(value, "", answer.status))
+    said = [sentence(value) or "; ".join(pieces(value, "", answer.status))]
+    said += pieces(list(document.rest), said[0], answer.status)
+    words = "; ".join(filter(None, said))
     message = shortened(clean(words), MAX_ADDED) or nothing_said(answer.status)
     message = meaning_the_same(answer, message, document.text[:MAX_MESSAGE], clean)
     return Enriched(shaped(protocol, answer, message), "wrapped")

@@ -139,13 +139,14 @@ def sentence(value: Any) -> str:
 
 
 def flat(text: str) -> str:
-    """On one line, without control characters, its beginning only; of an HTML page, its title."""
-    text = text[:_MAX_TEXT]
-    if "<" in text:
-        title = _TITLE.search(text)
-        if title is not None:
-            text = html.unescape(title[1])
-    return one_line(text)
+    """On one line, as :func:`one_line`; of an HTML page, its title."""
+    return one_line(title_of(text[:_MAX_TEXT]) or text)
+
+
+def title_of(page: str) -> str:
+    """The title of an HTML page; "" for what has none."""
+    found = _TITLE.search(page) if "<" in page else None
+    return "" if found is None else html.unescape(found[1])
 
 
 def one_line(text: str) -> str:

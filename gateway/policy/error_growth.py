@@ -46,7 +46,7 @@ class Growth:
         clean: Callable[[str], str],
     ) -> None:
         error = value.get("error")
-        self._answer, self._value, self._clean = answer, value, clean
+        self._answer, self._value, self._rest, self._clean = answer, value, came.rest, clean
         self._code = error.get("code") if isinstance(error, dict) else None
         self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
         source, read = came.text[:MAX_MESSAGE], came.value
@@ -71,6 +71,8 @@ class Growth:
         if cleaned != base and cleaned in said:
             said = f"{base}{APART}{said}"  # what was masked there is not said again elsewhere
         told = pieces(self._value, said, answer.status, clean=self._clean)
+        said = APART.join((said, *told))
+        told += pieces(list(self._rest), said, answer.status, clean=self._clean)
         told = [piece for piece in told if not only_says(answer.status, piece)]
         if answer.amazon_type and not contains(message, answer.amazon_type):
             told.append(self._clean(answer.amazon_type))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gateway.policy import client_words
-from gateway.policy.error_body import ErrorBody
+from gateway.policy.error_body import ErrorBody, words_of
 from gateway.policy.error_detail import flat
 from gateway.policy.error_growth import AGAIN, MARKER, MAX_ADDED, as_before, shortened
 from gateway.policy.redact import cleaner
@@ -31,7 +31,8 @@ def told(answer: Answer, document: Document, secrets: Sequence[str]) -> str:
     """One sentence about a body that is text, a page, broken, or nothing."""
     clean = cleaner(secrets)
     raw = answer.plain[:_MAX_LOOKED_AT].decode("utf-8", "replace")
-    words = shortened(clean(flat(document.text[:_MAX_LOOKED_AT])), MAX_ADDED - _MAX_SENTENCE)
+    said = words_of(document, answer.status).all[:_MAX_LOOKED_AT]
+    words = shortened(clean(flat(said)), MAX_ADDED - _MAX_SENTENCE)
     begin = f"The provider answered with HTTP {named(answer.status)} and"
     match document.kind:
         case ErrorBody.EMPTY:
@@ -40,12 +41,18 @@ def told(answer: Answer, document: Document, secrets: Sequence[str]) -> str:
         case ErrorBody.HTML:
             message = f'{begin} a web page{_maker(answer)} instead of an API error: "{words}".'
         case ErrorBody.JSON:
-            what = "an error that broke off" if answer.cut else "broken JSON"
-            message = f"{begin} {what}: {words}" if words else f"{begin} {what}."
+            message = f"{begin} {_fault(answer, document)}: {words}"
         case _:
             message = f"{words} {MARKER}" if answer.cut and MARKER not in words else words
     hidden = document.kind in (ErrorBody.HTML, ErrorBody.EMPTY)
     return meaning_the_same(answer, message, raw, clean, hidden=hidden)
+
+
+def _fault(answer: Answer, document: Document) -> str:
+    """Why JSON cannot be read."""
+    if answer.cut:
+        return "an error that broke off"
+    return "JSON that is too large or too deep to be read" if document.deep else "broken JSON"
 
 
 def meaning_the_same(

@@ -5,11 +5,11 @@ Where it can it leaves every other character as it is.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy.json_edit import dump
 from gateway.policy.redact import MASK
+from gateway.streams import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ def _still_holds_one(text: str, secrets: Sequence[str]) -> bool:
     if "\\u" not in text and MASK not in text:
         return False
     try:
-        plain = dump(json.loads(text))
+        plain = dump(lenient.loads(text.encode()))
     except ValueError:
         return True
     return any(secret in plain for secret in secrets)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway import protocols
 from gateway.policy.enrich import enrich
 from gateway.policy.error_body import Answer
+from gateway.streams import lenient
 
 unhurried = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200, derandomize=True
@@ -137,7 +138,7 @@ def native(draw: st.DrawFn) -> bytes:
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
     """A body of any form, mostly JSON."""
-    match draw(st.integers(0, 9)):
+    match draw(st.integers(0, 11)):
         case 0 | 1 | 2:
             return draw(native())
         case 3:
@@ -149,6 +150,11 @@ def bodies(draw: st.DrawFn) -> bytes:
             text = draw(values())
         case 7:
             text = draw(texts())
+        case 9:
+            text = "\n".join((draw(objects()), draw(st.one_of(objects(), texts()))))
+        case 10:
+            texts_of = (draw(objects()), draw(objects()))
+            text = "\n\n".join(f"data: {' '.join(each.split())}" for each in texts_of)
         case 8:
             text = _PAGE.format(draw(texts()), draw(texts()))
         case _:
@@ -171,7 +177,7 @@ def told(
 ) -> Any:
     """The JSON that the client gets, of an array its one element."""
     enriched = enrich(Answer(status, headers or {}, body), protocols.BY_NAME[dialect], secrets)
-    value = json.loads(body if enriched is None else enriched.body)
+    value = json.loads(body if enriched is None else enriched.body, parse_int=lenient.integer)
     return value[0] if isinstance(value, list) else value
 
 

@@ -86,6 +86,11 @@ from tests.policy.error_bodies import message_of, told
         ([{"loc": ["a"], "msg": "one"}, {"msg": "two"}], "a: one; two"),
         ('{"message":"twice wrapped"}', "twice wrapped"),
         ("only text", "only text"),
+        ({"error": {"message": "No", "type": "None", "param": "None", "code": "null"}}, "No"),
+        (
+            {"error": {"message": "A <title>page</title>", "code": "c", "param": "a page"}},
+            "A <title>page</title> (code: c; param: a page)",
+        ),
     ],
 )
 def test_what_a_body_says_anywhere_is_in_its_message(body: object, message: str) -> None:
@@ -162,3 +167,11 @@ def test_of_what_was_taken_for_a_full_context_only_that_is_told(form: str, diale
     assert after is not None
     assert reaction(422, after.body, dialect) == reaction(422, body, dialect)
     assert enrich(Answer(422, {}, after.body), protocols.BY_NAME[dialect], (secret,)) is None
+
+
+def test_a_page_inside_a_message_hides_nothing_of_it() -> None:
+    body = b'{"error":{"message":"APIError: <html><title>No</title></html>","code":"blocked"}}'
+    once = enrich(Answer(400, {}, body), protocols.BY_NAME["openai_chat"])
+    assert once is not None
+    assert json.loads(once.body)["error"]["message"].endswith("</html> (code: blocked)")
+    assert enrich(Answer(400, {}, once.body), protocols.BY_NAME["openai_chat"]) is None
