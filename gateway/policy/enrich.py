@@ -109,8 +109,8 @@ def _of_json(
 
     def edited(message: str) -> str:
         edits = native_edits(source, root, base, message) if native else []
-        if protocol is not None:
-            edits += completion(source, root, value, protocol, answer, message)
+        if protocol is not None and not growth.would_reveal(message):
+            edits += completion(source, root, value, protocol, answer, message, full=growth.full)
         return json_edit.apply(source, edits)
 
     message = growth.grow(base)

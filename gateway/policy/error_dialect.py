@@ -9,8 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from gateway.policy import json_edit
+from gateway.policy.client_words import OVERFLOW
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gateway.policy.error_body import Answer
     from gateway.policy.json_edit import Edit, Path
     from gateway.protocols.base import StreamProtocol
@@ -25,10 +28,17 @@ def completion(
     protocol: StreamProtocol,
     answer: Answer,
     message: str,
+    *,
+    full: bool,
 ) -> list[Edit]:
-    """Put in what SDKs of the protocol look for and the body lacks, beside all that it has."""
+    """Put in what SDKs of the protocol look for and the body lacks, beside all that it has; of a
+    code that the context is full only where clients know it anyway (``full``).
+    """
     error = value.get("error")
-    shape: dict[str, Any] = json.loads(shaped(protocol, answer, message, value))
+    flat: dict[str, object] = {name: value[name] for name in _FLAT_FIELDS if name in value}
+    if not full and flat.get("code") == OVERFLOW:
+        del flat["code"]
+    shape: dict[str, Any] = json.loads(shaped(protocol, answer, message, flat))
     inner: dict[str, Any] = shape.pop("error")
     edits: list[Edit] = []
     lacking: dict[str, Any] = {}
@@ -59,15 +69,14 @@ def _exchange(source: str, path: Path, value: object) -> list[Edit]:
 
 
 def shaped(
-    protocol: StreamProtocol, answer: Answer, message: str, value: dict[str, Any] | None = None
+    protocol: StreamProtocol, answer: Answer, message: str, flat: Mapping[str, object] | None = None
 ) -> bytes:
-    """The dialect's body, with the code and param that a flat body has of its own."""
+    """The dialect's body, with what a ``flat`` body has of its own: code and param."""
     shape: dict[str, Any] = json.loads(
         protocol.error_body(answer.status, answer.amazon_type or None, message)
     )
     error = shape["error"]
-    for name in _FLAT_FIELDS if value is not None and "param" in error else ():
-        own = value.get(name) if value is not None else None
+    for name, own in flat.items() if flat is not None and "param" in error else ():
         if isinstance(own, str | int) and not isinstance(own, bool):
             error[name] = own
     return json_edit.dump(shape).encode("utf-8", "replace")

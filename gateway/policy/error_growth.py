@@ -85,6 +85,17 @@ class Growth:
             message += f" ({client_words.OVERFLOW})"
         return message
 
+    @property
+    def full(self) -> bool:
+        """Whether clients take it for a context that is full."""
+        return self._before.overflow
+
+    def would_reveal(self, message: str) -> bool:
+        """Whether a client would act on the message that does not see it as the body is, for that
+        lacks a field.
+        """
+        return self._native and self._read(message).overflow and not self.full
+
     def would_end(self, message: str, body: str) -> bool:
         """Whether a client that would ask again does not, now that it gets this."""
         now = client_words.asks_to_retry(body[: 2 * MAX_MESSAGE])
