@@ -141,7 +141,10 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         )
         raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT, exchange) from error
     except (HttpProcessingError, NotHttpError) as error:
-        raise TryFailedError(invalid(f"The answer of {host} is no valid HTTP.")) from error
+        message = (
+            f"The answer of {host} is no valid HTTP. Is base_url right: https or http, the port?"
+        )
+        raise TryFailedError(invalid(message)) from error
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         if exchange.upload_error is not None:
             if isinstance(exchange.upload_error, ClientBodyError):
@@ -255,10 +258,10 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
         )
     if verdict in _STALLS:
         silence = now - (stream.last_progress_at or sent_at)
-        fault, reason = faults.stalled(silence), Reason.STALLED
+        fault, reason = faults.stalled(silence, begun=False), Reason.STALLED
     else:
         assert verdict is not None
-        fault, reason = faults.cut(verdict), Reason.TRUNCATED
+        fault, reason = faults.cut(verdict, begun=False), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
     return Failed(told, Failure(reason, retryable=True, after_content=after_content), fields=fields)
 
