@@ -15,9 +15,12 @@ one of its words is.
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import product
 from typing import Any, Final, NamedTuple
+
+from gateway.streams import lenient
 
 
 class _Signs(NamedTuple):
@@ -162,6 +165,18 @@ def read(status: int, message: str, *, body: bool, code: object = None) -> Readi
     in_streams = retry or _RETRY_IN_STREAMS.are_in(message)
     overflow = status == 413 or code == OVERFLOW or _OVERFLOW.are_in(message)
     return Reading(retry, in_streams, overflow)
+
+
+def parsed(text: str) -> Any:
+    """What a client's parser, which is strict, makes of a body; None for what it does not take."""
+    try:
+        return json.loads(text, parse_constant=_refuse, parse_int=lenient.integer)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def shown(value: Any, source: str, phrase: str, dialect: str) -> str:

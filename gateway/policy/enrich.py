@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gateway.policy import json_edit, json_mask
-from gateway.policy.error_body import ErrorBody, cut_short, read_document
+from gateway.policy.error_body import ErrorBody, as_utf8, cut_short, read_document
 from gateway.policy.error_detail import pieces, sentence
 from gateway.policy.error_dialect import completion, shaped
 from gateway.policy.error_growth import (
@@ -47,7 +47,9 @@ _LEFT_TO_CLIENTS: Final = frozenset({401, 403})
 
 
 class Enriched(NamedTuple):
-    """The body to send instead, as JSON, and how it came to be: ``grown`` or ``wrapped``."""
+    """The body to send instead, and how it came to be: JSON that is ``grown`` or ``wrapped``, or
+    what came with credentials ``masked``, in UTF-8.
+    """
 
     body: bytes
     how: str
@@ -61,9 +63,19 @@ def enrich(
     Without a protocol the dialect is not known: a message may grow, but nothing is wrapped.
     ``secrets`` are the request's credentials, which must not be shown.
     """
-    if "x-gateway-error" in answer.headers:
-        return None  # another gateway has said all there is to say
-    document = read_document(answer.plain)
+    body = as_utf8(answer.plain, answer.headers.get("content-type", ""))
+    document = read_document(body)
+    enriched = None
+    if "x-gateway-error" not in answer.headers:  # another gateway has said all there is to say
+        enriched = _enriched(answer, document, protocol, secrets)
+    if enriched is None:
+        return _masked(body, document, secrets)
+    return enriched
+
+
+def _enriched(
+    answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
+) -> Enriched | None:
     try:
         if document.kind is ErrorBody.JSON and document.readable:
             return _of_json(answer, document, protocol, secrets)
@@ -73,6 +85,20 @@ def enrich(
         return None
     message = told(answer, document, secrets)
     return Enriched(shaped(protocol, answer, message), "wrapped")
+
+
+def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched | None:
+    """A body that stays as it is, but for the request's credentials."""
+    if document.kind is ErrorBody.JSON and document.readable and not document.rest:
+        document, came = _without(document, secrets), document
+        return (
+            None
+            if document is came
+            else Enriched(document.text.encode("utf-8", "replace"), "masked")
+        )
+    masked = json_mask.without(body.decode("utf-8", "surrogateescape"), secrets)
+    plain = masked.encode("utf-8", "surrogateescape")
+    return None if plain == body else Enriched(plain, "masked")
 
 
 def _without(document: Document, secrets: Sequence[str]) -> Document:
@@ -133,5 +159,6 @@ def _wrap_value(
     said += pieces(list(document.rest), said[0], answer.status)
     words = "; ".join(filter(None, said))
     message = shortened(clean(words), MAX_ADDED) or nothing_said(answer.status)
-    message = meaning_the_same(answer, message, document.text[:MAX_MESSAGE], clean)
+    raw = answer.plain[:MAX_MESSAGE].decode("utf-8", "replace")
+    message = meaning_the_same(answer, message, raw, clean)
     return Enriched(shaped(protocol, answer, message), "wrapped")

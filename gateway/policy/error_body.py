@@ -10,7 +10,7 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy import json_cut
+from gateway.policy import client_words, json_cut
 from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence, title_of
 from gateway.streams import lenient
 
@@ -33,6 +33,12 @@ _SPACE: Final = b" \t\r\n"
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MAX_FRAMES: Final = 256 * 1024
 _OF_EVENTS: Final = frozenset({"object", "sequence_number", "id", "event_id"})
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_CHARSET: Final = re.compile(
+    r"charset\s{0,3}=\s{0,3}\"?(iso-8859-(?:[1-9]|1[0134-6])|latin-?1|windows-125\d|shift_jis|euc-(?:jp|kr)"
+    r"|gb(?:2312|k|18030)|big5|koi8-[ru]|us-ascii)\b",
+    re.IGNORECASE,
+)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -94,6 +100,17 @@ class Words(NamedTuple):
     def all(self) -> str:
         """Message and detail in one."""
         return f"{self.message} ({self.detail})" if self.detail else self.message
+
+
+def as_utf8(plain: bytes, content_type: str) -> bytes:
+    """The body in UTF-8, where it is in another encoding and its mark or its type says in which."""
+    found = _CHARSET.search(content_type)
+    charset = "utf-16" if plain.startswith(_UTF16) else found and found[1]
+    try:
+        plain.decode()
+    except UnicodeDecodeError:
+        return plain.decode(charset, "replace").encode() if charset else plain
+    return plain
 
 
 def read_document(plain: bytes) -> Document:
@@ -231,14 +248,9 @@ def _of_several(source: str) -> Document | None:
 def _is_strict(text: bytes) -> bool:
     """Whether every client's parser takes it."""
     try:
-        json.loads(text.decode(), parse_constant=_refuse, parse_int=str)
-    except (ValueError, RecursionError):
+        return client_words.parsed(text.decode()) is not None
+    except UnicodeDecodeError:
         return False
-    return True
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _spelled(value: Any) -> str:

@@ -49,9 +49,9 @@ class Growth:
         self._answer, self._value, self._rest, self._clean = answer, value, came.rest, clean
         self._code = error.get("code") if isinstance(error, dict) else None
         self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
-        source, read = came.text[:MAX_MESSAGE], came.value
-        if came.repaired:  # clients cannot read it
-            source, read = answer.plain[:MAX_MESSAGE].decode("utf-8", "replace"), None
+        source = answer.plain.decode("utf-8", "replace").removeprefix("\ufeff")
+        read = client_words.parsed(source)
+        source = source[:MAX_MESSAGE]
         self._body = client_words.asks_to_retry(source)
         phrase = answer.reason or phrase_of(answer.status)
         self._shown = client_words.shown(read, source, phrase, dialect)[:MAX_MESSAGE]

@@ -241,3 +241,16 @@ def test_secrets_of_any_form_are_not_shown(secret: str, form: str) -> None:
     assert "bad" in message
     assert "1234567890" not in message
     assert "12345678" not in message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"detail" : "KEY"}', b'["KEY"]', b"a KEY", b"<html>KEY</html>", b'{"a":"KEY', b"\xff KEY"],
+)
+def test_what_stays_as_it_is_loses_the_requests_credentials_alone(body: bytes) -> None:
+    came = body.replace(b"KEY", b"own-secret-98")
+    left = enrich(Answer(403, {}, came), None, ("own-secret-98",))
+    assert left == (body.replace(b"KEY", b"[redacted]"), "masked")
+    assert enrich(Answer(403, {}, body), None, ("own-secret-98",)) is None
+    again = Answer(403, {"x-gateway-error": "x"}, came)
+    assert enrich(again, protocols.BY_NAME["anthropic"], ("own-secret-98",)) == left

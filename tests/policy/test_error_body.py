@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.policy.error_body import ErrorBody, details_of, read_document, read_error
+from gateway.policy.error_body import ErrorBody, as_utf8, details_of, read_document, read_error
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,22 @@ def test_only_depth_is_no_fault() -> None:
     for plain, is_deep in ((deep, True), (deep[:-1], True), (b'{"a"}', False)):
         document = read_document(plain)
         assert (document.readable, document.deep) == (False, is_deep)
+
+
+@pytest.mark.parametrize(
+    ("plain", "content_type", "text"),
+    [
+        ("ü".encode("latin-1"), "text/plain; charset=ISO-8859-1", "ü"),
+        ("ü".encode("latin-1"), 'text/plain; charset="latin1"', "ü"),
+        ("ü".encode("utf-16"), "", "ü"),
+        ("ü".encode(), "text/plain; charset=iso-8859-1", "ü"),
+        ("ü".encode("cp1252"), "text/plain; charset=windows-1252", "ü"),
+    ],
+)
+def test_a_body_is_read_in_its_own_encoding(plain: bytes, content_type: str, text: str) -> None:
+    assert as_utf8(plain, content_type).decode() == text
+
+
+def test_an_encoding_that_is_not_known_changes_nothing() -> None:
+    for content_type in ("", "text/plain; charset=zip", "text/plain; charset=punycode"):
+        assert as_utf8(b"\xfc", content_type) == b"\xfc"
