@@ -182,8 +182,8 @@ def _refuse(constant: str) -> None:
 def shown(value: Any, source: str, phrase: str, dialect: str) -> str:
     """What a client shows of JSON as it came: the message that it finds, or all of it.
 
-    ``phrase`` is the answer's reason phrase. A body that lacks a field of the ``dialect`` is not
-    understood: then, and where the message only repeats the phrase, the rest is looked at.
+    ``phrase`` is the answer's reason phrase; without one there is only the body. A body that lacks
+    a field of the ``dialect`` is not understood: then, and where the message only repeats the phrase, the rest is looked at.
     """
     error = value.get("error") if isinstance(value, dict) else None
     if isinstance(error, dict) and _fits(value, error, dialect):
@@ -192,6 +192,8 @@ def shown(value: Any, source: str, phrase: str, dialect: str) -> str:
             return message
         if not message:
             return source
+    if not phrase:
+        return source
     for text in (value.get("message"), error) if isinstance(value, dict) else ():
         if text and isinstance(text, str):
             return f"{phrase}: {text}"

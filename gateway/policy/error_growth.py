@@ -30,6 +30,8 @@ MARKER: Final = "… [shortened]"
 AGAIN: Final = " Retry your request."
 """For whom asked again before, and would not any more."""
 
+_MAX_AFTER_MARKER: Final = len(f"{MARKER}) ({client_words.OVERFLOW}){AGAIN}")
+
 _MAX_DECIDED: Final = 4000
 """Characters at the end of a message that are looked at together with what is appended."""
 
@@ -62,8 +64,6 @@ class Growth:
         answer = self._answer
         base = shortened(base, MAX_MESSAGE)
         cleaned = self._clean(base)
-        if MARKER in base[-2 * len(MARKER) :]:
-            return cleaned
         own = cleaned if cleaned.strip() and self._native else ""
         message = as_before(answer.status, cleaned, self._before, self._read, own)
         empty = only_says(answer.status, base)
@@ -80,7 +80,8 @@ class Growth:
             whole = shortened("; ".join(told), MAX_ADDED)
             if self._read(whole) == self._before:
                 return whole
-        message += self._appendix(message, told)
+        if MARKER not in base[-_MAX_AFTER_MARKER:]:  # else it has grown
+            message += self._appendix(message, told)
         if self._before.overflow and not self._read(message).overflow:
             message += f" ({client_words.OVERFLOW})"
         return message

@@ -78,6 +78,13 @@ def test_what_counts_for_a_client(
     assert read(status, message, body=body, code=code) == reading
 
 
+def test_without_a_reason_phrase_all_of_a_body_is_shown() -> None:
+    for text in ('{"message":"m","code":"c"}', '{"error":"m"}', '{"error":{"message":1}}'):
+        assert shown(json.loads(text), text, "", "openai_chat") == text
+    whole = '{"error":{"message":"m"}}'
+    assert shown(json.loads(whole), whole, "", "openai_chat") == "m"
+
+
 def test_what_one_reading_adds_to_another() -> None:
     none, both = Reading(False, False, False), Reading(True, True, True)
     assert both.adds_to(none)

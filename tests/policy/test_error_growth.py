@@ -175,3 +175,18 @@ def test_a_page_inside_a_message_hides_nothing_of_it() -> None:
     assert once is not None
     assert json.loads(once.body)["error"]["message"].endswith("</html> (code: blocked)")
     assert enrich(Answer(400, {}, once.body), protocols.BY_NAME["openai_chat"]) is None
+
+
+def test_a_message_that_was_cut_grows_once_and_still_says_that_the_context_is_full() -> None:
+    long = json.dumps(
+        {"error": "No", "details": ["x" * 3000, "reduce the length of the messages"], "code": 1}
+    ).encode()
+    cut = f'{{"message":"x {MARKER}","param":"reduce the length of the messages"}}'.encode()
+    said = []
+    for status, body in ((499, long), (499, cut), (400, cut)):
+        once = enrich(Answer(status, {}, body), protocols.BY_NAME["openai_chat"])
+        assert once is not None
+        assert enrich(Answer(status, {}, once.body), protocols.BY_NAME["openai_chat"]) is None
+        said.append(json.loads(once.body)["error"]["message"])
+    # Without a reason phrase clients show all of the body.
+    assert said[1:] == [f"x {MARKER} (context_length_exceeded)", f"x {MARKER}"]
