@@ -183,7 +183,8 @@ def shown(value: Any, source: str, phrase: str, dialect: str) -> str:
     """What a client shows of JSON as it came: the message that it finds, or all of it.
 
     ``phrase`` is the answer's reason phrase; without one there is only the body. A body that lacks
-    a field of the ``dialect`` is not understood: then, and where the message only repeats the phrase, the rest is looked at.
+    a field of the ``dialect`` is not understood: then, and where the message only repeats the
+    phrase, the rest is looked at.
     """
     error = value.get("error") if isinstance(value, dict) else None
     if isinstance(error, dict) and _fits(value, error, dialect):
