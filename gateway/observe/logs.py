@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from gateway.observe.log_writer import LineWriter, QueuedWriter
+from gateway.policy.error_detail import contains
 from gateway.policy.redact import MASK, bounded, escape_controls, is_secret_name, redact
 from gateway.streams.events import Phase
 
@@ -186,8 +187,10 @@ def _name(text: str | None) -> str | None:
 
 
 def _error(record: RequestRecord) -> str | None:
-    parts = [part for part in (record.error_code, record.error) if part]
-    return ": ".join(parts) or None
+    code, words = record.error_code, record.error
+    if code and words and contains(words, code):
+        return words  # it is told there what it is
+    return ": ".join(filter(None, (code, words))) or None
 
 
 # Redaction.

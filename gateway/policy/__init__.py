@@ -5,9 +5,11 @@
 - ``peek``        model, stream and choices out of a request body, without understanding the rest
 - ``clients``     which program asks, in which session, and whether it is itself retrying
 - ``redact``      takes secrets out of everything that is logged or shown
-- ``enrich``      an error's body as the client should see it; ``error_body`` (its shape),
-  ``error_detail`` (what it says beside its message), ``client_words`` (what clients do about that),
-  ``json_edit``, ``json_mask`` and ``status_words`` are its parts
+- ``enrich``      an error's body as the client should see it. Its parts: ``error_body`` reads one,
+  ``error_detail`` finds what it says beside its message, ``error_growth`` appends that,
+  ``error_dialect`` puts in what SDKs look for, ``error_told`` makes a sentence of what is no JSON;
+  ``client_words`` knows what clients do about words; ``json_edit``, ``json_mask``, ``json_cut``,
+  ``status_words``
 - ``retry``       whether and when a failed try is made again; the table of failures
 - ``budget``      how many retries a provider may cost in a minute
 - ``breaker``     when a provider is not asked for a while

@@ -5,29 +5,40 @@ Never changes a body, and redacts nothing: what it returns is still the provider
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy.error_detail import flat, pieces, sentence
+from gateway.policy import client_words, json_cut
+from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence, title_of
 from gateway.streams import lenient
 
-_TITLE: Final = re.compile(rb"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
-_BROKEN_MESSAGE: Final = re.compile(
-    r'"(?:message|detail|msg|error)"\s{0,20}:\s{0,20}"([^"]{1,4000})'
-)
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 _LINK: Final = re.compile(r"https?://\S+")
 _EXHAUSTED: Final = re.compile(
     r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
     r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits",
     re.IGNORECASE,
 )
+_MAX_VALUES: Final = 100
+_decode: Final = json.JSONDecoder(strict=False, parse_int=str).raw_decode
+
+MAX_READ: Final = 65_536
+"""Characters of a text or a page that are looked at."""
+
 _SPACE: Final = b" \t\r\n"
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MAX_FRAMES: Final = 256 * 1024
 _OF_EVENTS: Final = frozenset({"object", "sequence_number", "id", "event_id"})
+_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_CHARSET: Final = re.compile(
+    r"charset\s{0,3}=\s{0,3}\"?(iso-8859-(?:[1-9]|1[0134-6])|latin-?1|windows-125\d|shift_jis|euc-(?:jp|kr)"
+    r"|gb(?:2312|k|18030)|big5|koi8-[ru]|us-ascii)\b",
+    re.IGNORECASE,
+)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -40,10 +51,29 @@ class ErrorBody(StrEnum):
     EMPTY = "empty"
 
 
+class Answer(NamedTuple):
+    """A provider's error: ``plain`` is its body without the content coding, as far as it was read;
+    ``cut`` says that there was, or should have been, more of it, ``reason`` is its reason phrase,
+    empty for the usual one.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    plain: bytes
+    cut: bool = False
+    reason: str = ""
+
+    @property
+    def amazon_type(self) -> str:
+        """The type that AWS names in a header only."""
+        return flat(self.headers.get("x-amzn-errortype", "").partition(":")[0])
+
+
 class Document(NamedTuple):
     """A body, read. ``value`` is what JSON holds; ``text`` its source as a strict parser takes it,
     of a page its title, else the text. ``readable`` is false where it looks like JSON and is none,
-    and ``repaired`` true where only a forgiving parser could read it as it came.
+    and ``value`` its beginning then; ``deep`` says that only its depth is why. ``repaired`` is true
+    where only a forgiving parser could read it as it came. ``rest`` is what follows the JSON.
     """
 
     kind: ErrorBody
@@ -51,6 +81,8 @@ class Document(NamedTuple):
     value: Any = None
     readable: bool = True
     repaired: bool = False
+    deep: bool = False
+    rest: tuple[Any, ...] = ()
 
 
 class Words(NamedTuple):
@@ -70,17 +102,29 @@ class Words(NamedTuple):
         return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
+def as_utf8(plain: bytes, content_type: str) -> bytes:
+    """The body in UTF-8, where it is in another encoding and its mark or its type says in which."""
+    found = _CHARSET.search(content_type)
+    charset = "utf-16" if plain.startswith(_UTF16) else found and found[1]
+    try:
+        plain.decode()
+    except UnicodeDecodeError:
+        return plain.decode(charset, "replace").encode() if charset else plain
+    return plain
+
+
 def read_document(plain: bytes) -> Document:
     """Read a body that has been decompressed; its beginning is enough."""
     text = plain.removeprefix(_BOM).strip(_SPACE)
     if not text.strip(b"\0"):
         return Document(ErrorBody.EMPTY)
     if text.startswith((b"data:", b"event:")):
-        text = _of_event(text)
+        text = _of_events(text)
     if text[:1] in (b"{", b"["):
         return _of_json(text)
     if _is_html(text):
-        return Document(ErrorBody.HTML, _title(text))
+        page = text[:MAX_READ].decode("utf-8", "replace")
+        return Document(ErrorBody.HTML, one_line(title_of(page) or "an HTML page"))
     shown = text.decode("utf-8", "replace")
     if text[:1] == b'"':
         try:
@@ -94,12 +138,19 @@ def read_document(plain: bytes) -> Document:
     return Document(ErrorBody.TEXT, shown)
 
 
-def read_error(plain: bytes) -> Words:
-    """What a body says, for the log and for the decision about another try."""
-    document = read_document(plain)
+def read_error(plain: bytes, status: int | None = None) -> Words:
+    """What a body says, for the log and for the decision about another try. What only repeats the
+    ``status`` is left out.
+    """
+    return words_of(read_document(plain), status)
+
+
+def words_of(document: Document, status: int | None = None) -> Words:
+    """:func:`read_error` of a body that has been read."""
     if document.value is None:
         return Words(document.kind, None, document.text)
-    return _words_of(document.value)
+    words = _words_in(document.value, document.rest, status)
+    return words if words.all or document.readable else words._replace(message=document.text)
 
 
 def is_exhausted(code: str | None, message: str) -> bool:
@@ -125,7 +176,7 @@ def error_in_stream(frames: bytes) -> bytes:
     where none of them has one. The first one counts: what follows it was made of it.
     """
     for block in _BLANK_LINE.split(frames[-_MAX_FRAMES:]):
-        data = _of_event(block) if b"data:" in block else block.strip(_SPACE)
+        data = _of_events(block) if b"data:" in block else block.strip(_SPACE)
         if data[:1] not in (b"{", b"["):
             continue
         try:
@@ -157,31 +208,49 @@ def error_object(value: Any) -> Any:
 
 def _of_json(text: bytes) -> Document:
     source = text.decode("utf-8", "replace")
-    for candidate in (text, text.partition(b"\n")[0].strip()):
+    try:
+        value = lenient.loads(text)
+    except ValueError:
+        return _of_several(source) or cut_short(source, deep=not lenient.is_broken(text))
+    if _is_strict(text):
+        return Document(ErrorBody.JSON, source, value)
+    return Document(ErrorBody.JSON, _spelled(value), value, repaired=True)
+
+
+def cut_short(source: str, *, deep: bool) -> Document:
+    """JSON that cannot be read, or not be gone through, to its end."""
+    value = json_cut.beginning(source)
+    return Document(ErrorBody.JSON, source, value or None, readable=False, deep=deep)
+
+
+def _of_several(source: str) -> Document | None:
+    """Values one after the other, or one and then text: of a log, of a stream. The first one that
+    is an error counts, else the very first.
+    """
+    values: list[Any] = []
+    at = 0
+    while source[at : at + 1] in ("{", "[") and len(values) < _MAX_VALUES:
         try:
-            value = lenient.loads(candidate)
-        except ValueError:
-            continue
-        if candidate is text and _is_strict(text):
-            return Document(ErrorBody.JSON, source, value)
-        return Document(ErrorBody.JSON, _spelled(value), value, repaired=True)
-    # It may only have been too long to be looked at whole.
-    found = _BROKEN_MESSAGE.search(source[:100_000])
-    shown = found[1] if found is not None else source
-    return Document(ErrorBody.JSON, shown, None, readable=False)
+            end = _decode(source, at)[1]
+            values.append(lenient.loads(source[at:end].encode("utf-8", "replace")))
+        except (ValueError, RecursionError):
+            break
+        at = end + len(source[end:]) - len(source[end:].lstrip())
+    if not values:
+        return None
+    first = next((at for at, value in enumerate(values) if error_object(value) is not None), 0)
+    value, rest = values[first], values[first + 1 :]
+    text = source[at : at + MAX_READ]
+    rest += [text] if text and text != "[DONE]" else []
+    return Document(ErrorBody.JSON, _spelled(value), value, repaired=True, rest=tuple(rest))
 
 
 def _is_strict(text: bytes) -> bool:
     """Whether every client's parser takes it."""
     try:
-        json.loads(text.decode(), parse_constant=_refuse)
-    except (ValueError, RecursionError):
+        return client_words.parsed(text.decode()) is not None
+    except UnicodeDecodeError:
         return False
-    return True
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _spelled(value: Any) -> str:
@@ -201,15 +270,13 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
-def _of_event(text: bytes) -> bytes:
-    """The data of the first event, where an error was dressed as a stream."""
-    for line in text.splitlines():
-        if line.startswith(b"data:"):
-            return line[5:].strip()
-    return text
+def _of_events(text: bytes) -> bytes:
+    """The data of events, where an error was dressed as a stream."""
+    data = [line[5:].strip() for line in text.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(data) or text
 
 
-def _words_of(value: Any) -> Words:
+def _words_in(value: Any, rest: tuple[Any, ...], status: int | None) -> Words:
     value = unwrapped(value)
     if not isinstance(value, dict):
         return Words(ErrorBody.JSON, None, sentence(value))
@@ -218,7 +285,9 @@ def _words_of(value: Any) -> Words:
     kind = _word(inner.get("type")) or _word(inner.get("status"))
     code = _word(inner.get("code")) or kind
     message = sentence(inner) or sentence(error)
-    return Words(ErrorBody.JSON, code, message, kind, "; ".join(pieces(value, message, log=True)))
+    told = pieces(value, message, status, log=True)
+    told += pieces(list(rest), APART.join((message, *told)), status, log=True)
+    return Words(ErrorBody.JSON, code, message, kind, "; ".join(told))
 
 
 def _word(value: Any) -> str | None:
@@ -231,10 +300,3 @@ def _word(value: Any) -> str | None:
 def _is_html(text: bytes) -> bool:
     start = text[:512].lower()
     return start.startswith(b"<") and (b"<html" in start or b"<!doctype" in start or b"<h" in start)
-
-
-def _title(text: bytes) -> str:
-    found = _TITLE.search(text)
-    if found is None:
-        return "an HTML page"
-    return flat(html.unescape(found[1].decode("utf-8", "replace")))

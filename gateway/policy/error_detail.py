@@ -21,7 +21,11 @@ _MAX_DEPTH: Final = 10
 _MAX_VALUE: Final = 4000
 _MAX_TEXT: Final = 70_000
 _MAX_KEY: Final = 100
-_MAX_VISITED: Final = 2000
+_MAX_VISITED: Final = 400
+_MAX_READ: Final = 65_536
+"""Characters that are looked at in all: so much can be told of them, and secrets sought in them."""
+
+_MAX_TRIED: Final = 100
 
 APART: Final = " ¦ "
 """Keeps things that are said apart: the end of one and the beginning of the next say nothing."""
@@ -65,6 +69,9 @@ _GENERIC: Final = frozenset(
 )  # fmt: skip
 """Types, codes and statuses that say no more than the HTTP status does."""
 
+_NOTHING: Final = frozenset({"", "none", "null", "undefined"})
+"""What some frameworks write for a value that is not there."""
+
 _KINDS: Final = frozenset({"type", "status", "code", "error_type", "errorType"})
 _TITLE: Final = re.compile(r"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w")
@@ -94,18 +101,20 @@ def pieces(
     ``status`` is that of the answer: a code that only repeats it says nothing. ``clean`` takes
     secrets out. For a ``log``, what the model said is left out.
     """
-    said = flat(message)
+    said = one_line(message).lower()
     found: list[str] = []
+    left = _MAX_READ
     for visited, piece in enumerate(_walk(value, (), 0)):
-        if visited >= _MAX_VISITED or len(found) >= MAX_PIECES:
+        left -= len(piece.words)
+        if visited >= _MAX_VISITED or left < 0 or len(found) >= MAX_PIECES:
             break
-        if log and piece.name in _ANSWERS:
+        if (log and piece.name in _ANSWERS) or not _is_telling(piece, status):
             continue
         text = clean(str(piece))
-        words = text.removeprefix(f"{piece.name}: ")
-        if _is_telling(piece, status) and not contains(said, words):
+        words = text.removeprefix(f"{piece.name}: ").lower()
+        if not _says(said, words):
             found.append(text)
-            said = f"{said}{APART}{text}"
+            said = f"{said}{APART}{text.lower()}"
     return found
 
 
@@ -130,24 +139,44 @@ def sentence(value: Any) -> str:
 
 
 def flat(text: str) -> str:
-    """On one line, without control characters, its beginning only; of an HTML page, its title."""
-    text = text[:_MAX_TEXT]
-    if "<" in text:
-        title = _TITLE.search(text)
-        if title is not None:
-            text = html.unescape(title[1])
-    return _CONTROL.sub(" ", text).strip()
+    """On one line, as :func:`one_line`; of an HTML page, its title."""
+    return one_line(title_of(text[:_MAX_TEXT]) or text)
+
+
+def title_of(page: str) -> str:
+    """The title of an HTML page; "" for what has none."""
+    found = _TITLE.search(page) if "<" in page else None
+    return "" if found is None else html.unescape(found[1])
+
+
+def one_line(text: str) -> str:
+    """On one line, without control characters, its beginning only."""
+    return _CONTROL.sub(" ", text[:_MAX_TEXT]).strip()
 
 
 def contains(text: str, words: str) -> bool:
     """Whether ``text`` says ``words`` already, as words of their own, in any case."""
-    if not words:
-        return True
-    before = r"(?<!\w)" if _WORD.match(words[0]) else ""
-    after = r"(?!\w)" if _WORD.match(words[-1]) else ""
-    if words.lower() not in text.lower():
-        return False
-    return re.search(before + re.escape(words) + after, text, re.IGNORECASE) is not None
+    return _says(text.lower(), words.lower())
+
+
+def _says(text: str, words: str) -> bool:
+    """:func:`contains`, in small letters."""
+    at = text.find(words)
+    for _ in range(_MAX_TRIED):
+        if at < 0:
+            return False
+        end = at + len(words)
+        if not _goes_on(text[max(0, at - 1) : at], words[:1]) and not _goes_on(
+            words[-1:], text[end : end + 1]
+        ):
+            return True
+        at = text.find(words, at + 1)
+    return True  # so often that it is no use to say it once more
+
+
+def _goes_on(before: str, after: str) -> bool:
+    """Whether two neighbouring characters belong to one word."""
+    return bool(_WORD.match(before) and _WORD.match(after))
 
 
 def _walk(
@@ -220,6 +249,8 @@ def _name(path: tuple[str, ...]) -> str:
 
 
 def _is_telling(piece: Piece, status: int | None) -> bool:
+    if piece.words.lower() in _NOTHING:
+        return False
     kind = piece.name.rpartition(".")[2]
     if kind not in _KINDS:
         return True

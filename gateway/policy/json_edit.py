@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _SPACE = re.compile(r"[ \t\n\r]*")
-_decode = json.JSONDecoder(strict=False).raw_decode
+_decode = json.JSONDecoder(strict=False, parse_int=str).raw_decode
+
+MAX_MEMBERS = 20_000
+"""Of one object or array that is gone through; each takes its time."""
 
 Path = tuple[str | int, ...]
 """Keys of objects and indices of arrays, from the outside in."""
@@ -38,7 +41,8 @@ def find(text: str, path: Path) -> Span | None:
     """Where the value at ``path`` stands; None where there is none. Of a key that is there twice,
     the last one counts, as it does for parsers.
 
-    ``text`` is one whole JSON text. Raises ValueError or RecursionError for what is none.
+    ``text`` is one whole JSON text. Raises ValueError or RecursionError for what is none, and for
+    more members than :data:`MAX_MEMBERS`.
     """
     start = _skip(text, 0)
     for step in path:
@@ -91,6 +95,8 @@ def _members(text: str, start: int) -> Iterable[tuple[str | int, int, int]]:
         end = _decode(text, at)[1]
         yield name, at, end
         at, index = _skip(text, end), index + 1
+        if index > MAX_MEMBERS:
+            raise ValueError("too many members")
         if text[at] == ",":
             at = _skip(text, at + 1)
 

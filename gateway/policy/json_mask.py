@@ -5,11 +5,11 @@ Where it can it leaves every other character as it is.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from gateway.policy.json_edit import dump
 from gateway.policy.redact import MASK
+from gateway.streams import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
 
 def masked(text: str, value: Any, secrets: Sequence[str]) -> str:
     """The JSON ``text`` of ``value`` without ``secrets``."""
-    plain = _masked(text, secrets)
+    plain = without(text, secrets)
     if not _still_holds_one(plain, secrets):
         return plain
     # It is a number somewhere, or a sign of it is spelled as an escape: all is spelled anew.
     return dump(_masked_in(value, secrets))
+
+
+def without(text: str, secrets: Sequence[str]) -> str:
+    """The text with each of the secrets masked."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
 
 
 def _still_holds_one(text: str, secrets: Sequence[str]) -> bool:
@@ -29,7 +36,7 @@ def _still_holds_one(text: str, secrets: Sequence[str]) -> bool:
     if "\\u" not in text and MASK not in text:
         return False
     try:
-        plain = dump(json.loads(text))
+        plain = dump(lenient.loads(text.encode()))
     except ValueError:
         return True
     return any(secret in plain for secret in secrets)
@@ -41,10 +48,4 @@ def _masked_in(value: Any, secrets: Sequence[str]) -> Any:
         return {key: _masked_in(each, secrets) for key, each in value.items()}
     if isinstance(value, list):
         return [_masked_in(each, secrets) for each in value]
-    return _masked(value, secrets) if isinstance(value, str) else value
-
-
-def _masked(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        text = text.replace(secret, MASK)
-    return text
+    return without(value, secrets) if isinstance(value, str) else value

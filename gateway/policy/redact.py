@@ -82,12 +82,28 @@ _QUOTED = (
 _BARE = r"[^\s\"'\\&,;<>(){}\[\]]++"
 _NOT_A_VALUE = r"(?!//|(?i:null|none|true|false|undefined)\b)"
 
+# What follows a name, a colon and a blank may be a sentence ("signature: Field required"). Plain
+# words are no credential: they have no digits, mix no cases, and none is longer than words are.
+_LOWER = r"[a-zß-\U0010ffff]"
+_WORD = (
+    rf"(?:[A-Z]?{_LOWER}{{1,15}}+(?:[-_/.]{_LOWER}{{1,15}}+)*+|[A-Z]{{1,15}}+)"
+    r"[.:!?]*+(?![^\s\"'\\&,;<>(){}\[\]])"
+)
+_EXAMPLE = r"(?:\$?+\{?+[A-Z_]{0,20}(?:KEY|TOKEN)|[<{\[]{1,2}+[A-Za-z_ \-]{1,30}+[>}\]])(?!\w)"
+_EXAMPLE_ALONE = re.compile(_EXAMPLE)
+_PROSE = rf"(?<=: )(?:{_WORD}|{_EXAMPLE})"
+_PROSE_IN_HEADER = (
+    rf"(?<=: )(?:(?!(?i:bearer|basic)\b){_WORD}(?:[ \t]++(?:{_WORD}|[\"'(<{{\[])|(?![ \t]))"
+    rf"|(?:(?i:bearer)[ ])?+{_EXAMPLE})"
+)
+
 _LOGIN_HEADER = re.compile(
-    rf"(?i:(?<![A-Za-z0-9])(authorization))({_COLON})"
+    rf"(?i:(?<![A-Za-z0-9])(authorization))({_COLON})(?!{_PROSE_IN_HEADER})"
     rf"(?:{_QUOTED}|(?:[A-Za-z0-9\-]++[ \t]++)?+[^\s,\"'\\]++)"
 )
 _COOKIE_HEADER = re.compile(
-    rf"(?i:(?<![A-Za-z0-9])(cookie2?))({_COLON})(?:{_QUOTED}|(?<![\"'])[^\r\n]++)"
+    rf"(?i:(?<![A-Za-z0-9])(cookie2?))({_COLON})(?!{_PROSE_IN_HEADER})"
+    rf"(?:{_QUOTED}|(?<![\"'])[^\r\n]++)"
 )
 _STRONG_NAME = (
     r"(?i:(?:api|access|secret|subscription|account|private)[-_ ]?keys?"
@@ -96,7 +112,8 @@ _STRONG_NAME = (
     r"|client[-_]?secret|secret|password|passwd|passphrase|pwd|signature|credential|jwt)"
 )
 _STRONG = re.compile(
-    rf"(?<![A-Za-z0-9])({_STRONG_NAME})({_COLON}){_NOT_A_VALUE}(?:{_QUOTED}|{_BARE})"
+    rf"(?<![A-Za-z0-9])({_STRONG_NAME})({_COLON}){_NOT_A_VALUE}(?!{_PROSE})"
+    rf"(?:{_QUOTED}|{_BARE})"
 )
 _WEAK = re.compile(
     rf"(?<![A-Za-z0-9])((?i:key|token|auth|sig|sas))"
@@ -155,7 +172,8 @@ def redact(text: str) -> str:
 
 def _mask_scheme(match: re.Match[str]) -> str:
     scheme, space, value = match.groups()
-    if value.lower().rstrip(".:!?") in _SCHEME_WORDS:
+    word = value.rstrip(".:!?")
+    if word.lower() in _SCHEME_WORDS or _EXAMPLE_ALONE.fullmatch(word):
         return match.group()
     return f"{scheme}{space}{MASK}"
 
@@ -256,6 +274,12 @@ def scrubber(secrets: Sequence[str]) -> Callable[[str], str]:
         for at in range(len(secret) - SLICE + 1)
     }
     return lambda text: _scrub(text, short, slices)
+
+
+def cleaner(secrets: Sequence[str]) -> Callable[[str], str]:
+    """Both nets, for many texts of one request."""
+    scrub = scrubber(secrets)
+    return lambda text: redact(scrub(text))
 
 
 def _scrub(text: str, short: Sequence[str], slices: set[str]) -> str:

@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from gateway.policy.headers import Fields
+
 AMBIGUOUS_WINDOW = 30.0
 """Seconds after the request came in which a try that may have been billed is made again."""
 
@@ -250,6 +252,14 @@ def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
     return wait if wait > 0 else None
+
+
+def says_when(fields: Fields, wall_clock: float) -> bool:
+    """Whether one of the fields of :func:`retry_after` can be read by a client: at once counts."""
+    headers = {name.lower(): value.strip() for name, value in fields}
+    return retry_after(headers, wall_clock) is not None or any(
+        re.fullmatch(r"0+(?:\.0+)?", value) for value in headers.values()
+    )
 
 
 def retry_delay(details: object) -> float | None:

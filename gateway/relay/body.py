@@ -127,7 +127,7 @@ class RequestBody:
             ) from None
         self.received += len(part)
         if self._limit is not None and self.received > self._limit:
-            raise ClientBodyError(too_large(self._limit))
+            raise ClientBodyError(too_large())
         return part
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -174,7 +174,7 @@ async def receive(
         return body
     length = request.content_length
     if limit is not None and length is not None and length > limit:
-        raise too_large(limit)
+        raise too_large()
     expects = request.headers.get("Expect", "").lower() == "100-continue"
     if expects and request.version >= HttpVersion11 and request.transport is not None:
         # The low-level server leaves this to its handler.
@@ -198,10 +198,10 @@ async def receive(
     return body
 
 
-def too_large(limit: int) -> GatewayError:
-    """The refusal of a body above ``server.max_body``."""
+def too_large() -> GatewayError:
+    """The refusal of a body above ``server.max_body``, without a number: clients act on some."""
     return GatewayError(
         Origin.CLIENT,
         Code.REQUEST_TOO_LARGE,
-        f"The body of the request is larger than the {limit} bytes that server.max_body allows.",
+        "The body of the request is larger than server.max_body allows.",
     )

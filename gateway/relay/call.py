@@ -173,8 +173,8 @@ class Call:
     def secrets(self) -> tuple[str, ...]:
         """The credentials of this request: the client's own, and the gateway's for the provider."""
         own = self.destination.provider.api_key if self.destination is not None else None
-        found = secrets_of(self.fields, self.target.partition("?")[2])
-        return found if own is None else (*found, own.reveal())
+        fields = self.fields if own is None else [*self.fields, ("api-key", own.reveal())]
+        return secrets_of(fields, self.target.partition("?")[2])
 
     def code(self, text: str | None) -> str | None:
         """An error's code or type as it may be logged; None for what is no such word."""

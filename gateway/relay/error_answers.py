@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import headers
-from gateway.policy.enrich import Answer, enrich
-from gateway.policy.error_body import read_error
-from gateway.policy.retry import Reason, Stop
+from gateway.policy.enrich import enrich
+from gateway.policy.error_body import Answer, ErrorBody, read_error
+from gateway.policy.retry import Stop, says_when
 from gateway.relay import replies
 from gateway.streams.events import Fault
 
 if TYPE_CHECKING:
     from gateway.errors import GatewayError
-    from gateway.policy.headers import Fields
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.failures import Failed, Held
@@ -79,7 +79,9 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
     assert call.destination is not None
     record, said = call.record, _said_in(call, held)
     record.status, record.enriched = held.status, said.how
-    body, kind = held.body, headers.Body.STREAMED if held.broken else headers.Body.UNCHANGED
+    # That an error broke off nothing but a broken connection can tell, unless the words do.
+    breaks = held.broken and said.how in (None, "masked")
+    body, kind = held.body, headers.Body.STREAMED if breaks else headers.Body.UNCHANGED
     if said.how is not None:
         body, kind = said.body, headers.Body.REPLACED
     fields = headers.to_client(
@@ -89,30 +91,38 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         provider=call.destination.provider.name,
         attempts=record.attempts,
     )
-    if kind is headers.Body.REPLACED:
-        fields += replies.json_fields(body)
+    if said.how == "masked":
+        fields.append(("Content-Type", f"{_kind_of(held)}; charset=utf-8"))
+    elif said.how is not None:
+        fields.append(("Content-Type", "application/json"))
+    if kind is headers.Body.REPLACED and not breaks:
+        fields.append(("Content-Length", str(len(body))))
     if failure.failure.retryable:
-        fields += _when_to_retry(call, held.status, fields, failure.failure.retry_after)
+        fields = _when_to_retry(call, held.status, fields, failure.failure.retry_after)
     record.bytes_down += len(body)
     call.downstream.start(held.status, held.reason, fields)
-    if kind is headers.Body.STREAMED:
-        # It broke off, and nothing but a broken connection can tell.
+    if breaks:
         call.downstream.send(body)
         call.downstream.abort()
     else:
         call.downstream.end(body)
 
 
+def _kind_of(held: Held) -> str:
+    """The media type of an error's body."""
+    values = (value for name, value in held.fields if name.lower() == "content-type")
+    return next(values, "text/plain").partition(";")[0].strip()
+
+
 def _answer(call: Call, failure: Failed, error: ProviderError) -> None:
     """An error that came with status 200, as the HTTP error that its type means."""
+    call.record.upstream_body = ErrorBody.JSON
     said = _said(call, failure, error)
     call.record.enriched = said.how
     replies.note(call, failure.error, error.code or error.type)
     fields = replies.fields_of(call, failure.fields)
-    if failure.failure.reason is Reason.INVALID:
-        fields.append(("x-gateway-error", failure.error.code.value))
     if error.retryable:
-        fields += _when_to_retry(call, error.status, fields, failure.failure.retry_after)
+        fields = _when_to_retry(call, error.status, fields, failure.failure.retry_after)
     replies.send(call, said.status, said.body, fields)
 
 
@@ -123,6 +133,7 @@ def _tell(call: Call, failure: Failed) -> None:
     if failure.held is not None:
         fault = _fault(call, _said_in(call, failure.held), fault)
     elif failure.provider_error is not None:
+        call.record.upstream_body = ErrorBody.JSON
         fault = _fault(call, _said(call, failure, failure.provider_error), fault)
     replies.note(call, error, fault.code)
     replies.tell(call, fault, failure.frames)
@@ -178,12 +189,17 @@ def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes
     return json.dumps(shaped, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _when_to_retry(call: Call, status: int, fields: Fields, wait: float | None) -> Fields:
-    """A rate limit always says when: some clients give up on one that does not. ``wait`` is what
-    the provider said elsewhere, in seconds.
+def _when_to_retry(
+    call: Call, status: int, fields: list[tuple[str, str]], wait: float | None
+) -> list[tuple[str, str]]:
+    """The fields of a rate limit, which always says when: some clients give up on one that does
+    not, or not so that it can be read. ``wait`` is what the provider said elsewhere, in seconds.
     """
     assert call.destination is not None
-    if status != 429 or any(name.lower() in _WAITS for name, _ in fields):
-        return []
+    waits = [field for field in fields if field[0].lower() in _WAITS]
+    now = time.time()  # noqa: TID251 - Retry-After may be a date
+    if status != 429 or says_when(waits, now):
+        return fields
     wait = call.destination.provider.retry.retry_after_default if wait is None else wait
-    return [("Retry-After", str(math.ceil(wait)))]
+    kept = [field for field in fields if field not in waits]
+    return [*kept, ("Retry-After", str(math.ceil(wait)))]

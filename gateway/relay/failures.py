@@ -141,10 +141,12 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         )
         raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT, exchange) from error
     except (HttpProcessingError, NotHttpError) as error:
+        message = (
+            f"The answer of {host} is no valid HTTP. Is base_url right: https or http, the port?"
+        )
         # What could not be parsed came all the same, and may hold a part of an answer.
         begun = isinstance(error, HttpProcessingError)
-        failed = invalid(f"The answer of {host} is no valid HTTP.", begun=begun)
-        raise TryFailedError(failed) from error
+        raise TryFailedError(invalid(message, begun=begun)) from error
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         if exchange.upload_error is not None:
             if isinstance(exchange.upload_error, ClientBodyError):
@@ -259,10 +261,10 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
         )
     if verdict in _STALLS:
         silence = now - (stream.last_progress_at or sent_at)
-        fault, reason = faults.stalled(silence), Reason.STALLED
+        fault, reason = faults.stalled(silence, begun=False), Reason.STALLED
     else:
         assert verdict is not None
-        fault, reason = faults.cut(verdict), Reason.TRUNCATED
+        fault, reason = faults.cut(verdict, begun=False), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
     failure = Failure(
         reason, retryable=True, after_content=after_content, begun=stream.broken_inside

@@ -189,7 +189,7 @@ class Relay:
         """The server bounds each field; here is the bound of all of them."""
         size = sum(len(name) + len(value) + 4 for name, value in call.fields) + len(call.target)
         if size > self._server.max_header:
-            raise replies.head_too_large(self._server.max_header)
+            raise replies.head_too_large()
 
     def _find(self, route: routing.Route) -> Destination:
         if isinstance(route, routing.NoProvider):

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final
 from gateway.errors import Code
 from gateway.observe import logs
 from gateway.policy import headers
-from gateway.policy.error_body import ErrorBody, details_of, is_exhausted, read_error
+from gateway.policy.error_body import (
+    ErrorBody,
+    as_utf8,
+    details_of,
+    is_exhausted,
+    read_document,
+    read_error,
+    words_of,
+)
 from gateway.policy.retry import retry_after, retry_delay
 from gateway.protocols.base import provider_error
 from gateway.relay import failures, replies
@@ -36,11 +44,21 @@ _JUDGED: Final = 1024 * 1024
 
 _JUDGED_KINDS: Final = ("json", "html", "xml")
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-_STEP: Final = 1024
-"""Bytes of a compressed error that are expanded at once: one kilobyte of a bomb is megabytes."""
+_STEP: Final = 16
+"""Bytes of a compressed error that are expanded at once: so many are lost before a fault, and one
+kilobyte of a bomb is megabytes.
+"""
 
 _OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "completion")
 """Fields of answers."""
+
+_NO_ANSWERS: Final = {
+    ErrorBody.EMPTY: "an empty body",
+    ErrorBody.HTML: "an HTML page",
+    ErrorBody.TEXT: "text that is no JSON",
+    ErrorBody.JSON: "broken JSON",
+}
+_QUOTED: Final = 200
 
 ERROR_SECONDS: Final = 10.0
 """Seconds for which an HTTP error may be held."""
@@ -73,8 +91,8 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
         down.end(data)
         if down.blocked:
             await down.drain()
-    if exchange.status >= 400:
-        _note_error(call, _plain(exchange, bytes(sample)) or b"")
+    if exchange.status >= 400 and call.request.method != "HEAD":
+        _note_error(call, exchange, _plain(exchange, bytes(sample)) or b"")
     return Answered()
 
 
@@ -134,10 +152,10 @@ def _is_decodable(exchange: Exchange, body: bytes) -> bool:
     return decoder.failed or decoder.finished
 
 
-def _note_error(call: Call, plain: bytes) -> None:
+def _note_error(call: Call, exchange: Exchange, plain: bytes) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
-    words = read_error(plain)
+    words = read_error(as_utf8(plain, exchange.headers.get("Content-Type", "")), exchange.status)
     record.upstream_body = words.kind
     record.error_type = call.code(words.type or words.code)
     record.error_code = record.error_code or call.code(words.code)
@@ -192,12 +210,21 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
 
 
 def may_be_told(call: Call, content_type: str) -> bool:
-    """Whether an HTTP error is held to be tried again, or told better. Of a request that no
-    protocol claims the dialect is not known, so that only JSON can be.
+    """Whether an HTTP error is held to be tried again, told better, or rid of credentials. Of a
+    request that no protocol claims a stream goes on as it comes.
     """
     if call.destination_observes or call.request.method == "HEAD":
         return False
-    return call.known or content_type.endswith("json")
+    return call.known or content_type != "text/event-stream"
+
+
+def _must_be_told(call: Call) -> bool:
+    """Whether an error that is too long or too slow may not go on as it comes: it may be told by
+    its beginning, or the key in it is not the client's.
+    """
+    assert call.destination is not None
+    own_key = call.destination.provider.api_key is not None
+    return call.known or call.downstream.started or own_key
 
 
 async def hold_error(call: Call, exchange: Exchange) -> Outcome:
@@ -211,10 +238,10 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
             whole = await _hold(call, exchange, held) and not exchange.broke
     except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
-    if not (whole or exchange.broke or call.known or call.downstream.started):
+    if not (whole or exchange.broke or _must_be_told(call)):
         return await relay(call, exchange, bytes(held))
     plain, decoded = _plain_error(exchange, bytes(held))
-    _note_error(call, plain or b"")
+    _note_error(call, exchange, plain or b"")
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
     wait = wait if wait is not None else retry_delay(details_of(plain or b""))
     return failures.of_status(
@@ -275,30 +302,27 @@ async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
 def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     """The failure that a whole answer is; None for one that is an answer, or cannot be judged."""
     plain = body.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0")
-    words = read_error(plain)
-    kind, message = words.kind, words.message
+    document = read_document(plain)
+    kind, message = document.kind, words_of(document).message
     if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
     if plain.lstrip().startswith(EVENT_STARTS):
         return None  # a stream that nobody asked for
-    if kind is ErrorBody.EMPTY:
-        what = "an empty body"
-    elif kind is ErrorBody.HTML:
-        what = f'an HTML page ("{call.summary(message, 200)}")'
-    elif kind is ErrorBody.TEXT:
-        what = "text that is no JSON"
-    elif lenient.is_broken(plain):
-        what = "broken JSON"
-    elif _is_error(plain):
+    if kind is ErrorBody.JSON and not lenient.is_broken(plain):
+        if not _is_error(plain):
+            return None
         call.record.upstream_body = kind
         error = _error_in(call, plain) or provider_error("error", message)
         return failures.error_in_200(error, exchange.fields, plain)
-    else:
-        return None
     call.record.upstream_body = kind
-    broken = kind is ErrorBody.JSON
-    message = f"The provider answered with {what}."
-    return failures.invalid(message, begun=broken, fields=exchange.fields)
+    assert call.destination is not None
+    told = f"The provider ({call.destination.host}) answered with {_NO_ANSWERS[kind]}"
+    # Of JSON that broke off only a message is quoted: what else it holds may be an answer.
+    if message.strip() and (kind is not ErrorBody.JSON or message != document.text):
+        told += f' ("{call.summary(message, _QUOTED)}")'
+    begun = kind is ErrorBody.JSON
+    told += ". Retry your request." if begun or kind is ErrorBody.EMPTY else ". Is base_url right?"
+    return failures.invalid(told, begun=begun, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:

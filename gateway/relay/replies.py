@@ -104,18 +104,20 @@ def dialect(call: Call) -> StreamProtocol:
     return call.protocol if call.protocol is not None else openai_chat.PROTOCOL
 
 
-def head_too_large(limit: int) -> GatewayError:
-    """The refusal of a request whose header fields are larger, or more, than the gateway reads."""
+def head_too_large() -> GatewayError:
+    """The refusal of a request whose header fields are larger, or more, than the gateway reads. By
+    how much is not told: clients act on some numbers, wherever they stand.
+    """
     message = (
-        f"The header fields and the address of the request are larger than the {limit} bytes that "
-        "server.max_header allows, or there are too many fields."
+        "The header fields and the address of the request are larger than server.max_header "
+        "allows, or there are too many fields."
     )
     return GatewayError(Origin.CLIENT, Code.HEADERS_TOO_LARGE, message)
 
 
-def oversized_head(downstream: Downstream, limit: int) -> Done:
+def oversized_head(downstream: Downstream) -> Done:
     """Refuse a request whose head could not be read for its size."""
-    return _send_unread(downstream, head_too_large(limit))
+    return _send_unread(downstream, head_too_large())
 
 
 def malformed(downstream: Downstream) -> Done:

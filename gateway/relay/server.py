@@ -53,7 +53,7 @@ class RelayServer(web.Server):
 class _Connection(web.RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_look", "_max_header")
+    __slots__ = ("_look",)
 
     def __init__(
         self, manager: RelayServer, *, loop: asyncio.AbstractEventLoop, max_header: int
@@ -68,7 +68,6 @@ class _Connection(web.RequestHandler):
             read_bufsize=READ_SIZE,
             auto_decompress=False,
         )
-        self._max_header = max_header
         self._look: asyncio.TimerHandle | None = None
 
     def handle_error(
@@ -83,10 +82,8 @@ class _Connection(web.RequestHandler):
             return super().handle_error(request, status, exc, message)
         downstream = Downstream(request)
         too_large = isinstance(exc, LineTooLong) or "Too many headers" in str(exc)
-        if too_large:
-            done = replies.oversized_head(downstream, self._max_header)
-        else:
-            done = replies.malformed(downstream)
+        refuse = replies.oversized_head if too_large else replies.malformed
+        done = refuse(downstream)
         self.close()
         logs.logger().info(
             "request_refused",

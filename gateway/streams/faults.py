@@ -10,26 +10,31 @@ from __future__ import annotations
 from gateway.errors import Code
 from gateway.streams.events import Fault, Verdict
 
-_RETRY = "The partial answer is incomplete; retry your request."
 _CUTS: dict[Verdict, str] = {
-    Verdict.BARE_EOF: f"the provider ended the stream without a finish event. {_RETRY}",
-    Verdict.EMPTY: "the provider ended the stream without a single event. Retry your request.",
-    Verdict.TORN: f"the provider ended the stream inside an event. {_RETRY}",
-    Verdict.RESET: f"it broke before the provider's finish event. {_RETRY}",
-    Verdict.DONE_WITHOUT_FINISH: (
-        f"the provider sent its end marker without a finish event. {_RETRY}"
-    ),
+    Verdict.BARE_EOF: "the provider ended the stream without a finish event.",
+    Verdict.EMPTY: "the provider ended the stream without a single event.",
+    Verdict.TORN: "the provider ended the stream inside an event.",
+    Verdict.RESET: "it broke before the provider's finish event.",
+    Verdict.DONE_WITHOUT_FINISH: "the provider sent its end marker without a finish event.",
 }
 
 
-def cut(verdict: Verdict) -> Fault:
-    """The fault for one of ``events.CUT_VERDICTS``."""
-    return Fault(Code.STREAM_TRUNCATED, f"Upstream connection lost: {_CUTS[verdict]}")
+def cut(verdict: Verdict, *, begun: bool = True) -> Fault:
+    """The fault for one of ``events.CUT_VERDICTS``; ``begun``: the client has a part of it."""
+    retry = _retry(begun=begun and verdict is not Verdict.EMPTY)
+    return Fault(Code.STREAM_TRUNCATED, f"Upstream connection lost: {_CUTS[verdict]} {retry}")
 
 
-def stalled(silence: float) -> Fault:
-    """The fault for a stream without progress for ``silence`` seconds."""
+def stalled(silence: float, *, begun: bool = True) -> Fault:
+    """The fault for a stream without progress for ``silence`` seconds; ``begun`` as above."""
     return Fault(
         Code.STALLED,
-        f"Upstream response timed out: no event from the provider for {silence:.3g} s. {_RETRY}",
+        f"Upstream response timed out: no event from the provider for {silence:.3g} s. "
+        f"{_retry(begun=begun)}",
     )
+
+
+def _retry(*, begun: bool) -> str:
+    if begun:
+        return "The partial answer is incomplete; retry your request."
+    return "Retry your request."

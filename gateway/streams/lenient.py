@@ -12,6 +12,7 @@ import json
 
 import msgspec
 
+_MAX_DIGITS = 4000
 _strict = msgspec.json.Decoder()
 
 
@@ -23,12 +24,17 @@ def loads(data: bytes) -> object:
         pass
     text = data.decode("utf-8", "replace")
     try:
-        value: object = json.loads(text, strict=False)
+        value: object = json.loads(text, strict=False, parse_int=integer)
         if "\\ud" in text or "\\uD" in text:
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except RecursionError as error:
         raise ValueError("the JSON is nested too deeply") from error
     return value
+
+
+def integer(digits: str) -> int | str:
+    """A whole number; one of thousands of digits, which no parser here takes, as its digits."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
 
 
 def is_broken(data: bytes) -> bool:

@@ -147,6 +147,15 @@ def test_a_failed_request_says_code_and_sentence(
     ]
 
 
+def test_a_code_that_the_sentence_names_is_not_said_twice(
+    out: io.StringIO, make_record: Callable[..., RequestRecord]
+) -> None:
+    for code, words in (("bad_x", "No (code: bad_x)"), ("400", "No"), ("bad", "No (code: bad_x)")):
+        logs.log_request(make_record(status=400, error_code=code, error=words))
+    errors = [json.loads(line)["error"] for line in out.getvalue().splitlines()]
+    assert errors == ["No (code: bad_x)", "400: No", "bad: No (code: bad_x)"]
+
+
 def test_a_cut_is_warned_of_with_what_is_needed_to_find_it(
     out: io.StringIO, make_record: Callable[..., RequestRecord], make_stream: Callable[..., Stream]
 ) -> None:

@@ -30,7 +30,7 @@ RETRY: Final = (
 OVERFLOW: Final = (
     "prompt is too long", "request_too_large", "input is too long for requested model",
     "exceeds the context window", "exceeds (?:the )?(?:model's )?maximum context length",
-    "input token count.*exceeds the maximum", r"maximum prompt length is \d+",
+    r"input token count[^\n\r\u2028\u2029]*exceeds the maximum", r"maximum prompt length is \d+",
     "reduce the length of the messages", r"maximum context length is \d+",
     r"exceeds (?:the )?maximum allowed input length of [\d,]+ tokens?",
     r"input \(\d+ tokens\) is longer than the model'?s context length",
@@ -41,7 +41,8 @@ OVERFLOW: Final = (
     "model_context_window_exceeded", "prompt too long; exceeded (?:max )?context length",
     "range of input length should be", "context[_ ]length[_ ]exceeded", "too many tokens",
     "token limit exceeded", "request entity too large", r"context length is only \d+ tokens",
-    "input length.*exceeds.*context length", r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
+    r"input length[^\n\r\u2028\u2029]*exceeds[^\n\r\u2028\u2029]*context length",
+    r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
 )  # fmt: skip
 
 DIALECTS: Final = ("openai_chat", "anthropic", "gemini")

@@ -6,9 +6,15 @@ JSON is made as source text, so that spellings of numbers and escapes and blanks
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from gateway import protocols
+from gateway.policy.enrich import enrich
+from gateway.policy.error_body import Answer
+from gateway.streams import lenient
 
 unhurried = settings(
     deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=200, derandomize=True
@@ -26,6 +32,7 @@ _SAID = (
     "Invalid value", "temperature", "messages[3].tool_calls", "is not supported", "bad_tool_call",
     "gemini", "model", "Bad Request", "Not Found", "bad request!", "", " ", "x", "Ünïcödé 😀",
     "a\nb", "a\0b", 'quoted "word"', "back\\slash", "</b>", "1", "34s", "https://api.example/v1?a=1",
+    "<title>A page</title>", "None", "null",
 )  # fmt: skip
 _ACTED_ON = (
     "429", "500", "5004", "rate limit", "rate_limit_exceeded", "ratelimit", "too many requests",
@@ -42,7 +49,8 @@ _ACTED_ON = (
     "range of input length should be [1, 9]", "too many tokens", "context_length_exceeded",
     "context length exceeded", "exceeds the maximum allowed input length of 9 tokens",
     "prompt has 9 tokens, but the configured context size is 8 tokens", "request entity too large",
-    "400 (no body)", "(no body)",
+    "400 (no body)", "(no body)", "input length", "exceeds", "context length", "input token count",
+    "exceeds the maximum",
 )  # fmt: skip
 _KEYS = (
     "message", "code", "param", "type", "status", "metadata", "raw", "provider_name", "details",
@@ -123,25 +131,32 @@ def objects(draw: st.DrawFn, has: dict[str, str] | None = None, depth: int = 0) 
 def native(draw: st.DrawFn) -> bytes:
     """An object with an ``error`` that has a message."""
     error = draw(objects({"message": draw(strings())}))
-    # A second message beside it may hide the one that counts, from clients of another dialect.
-    return draw(objects({"error": error, "message": "null"})).encode("utf-8", "surrogatepass")
+    return draw(objects({"error": error})).encode("utf-8", "surrogatepass")
 
 
 @st.composite
 def bodies(draw: st.DrawFn) -> bytes:
     """A body of any form, mostly JSON."""
-    match draw(st.integers(0, 9)):
+    match draw(st.integers(0, 11)):
         case 0 | 1 | 2:
             return draw(native())
         case 3:
             return b"[" + draw(native()) + b"]"
         case 4 | 5:
             name = draw(st.sampled_from(("message", "detail", "error", "errors")))
-            text = draw(objects({name: draw(values())}))
+            has = {name: draw(values())}
+            if draw(st.booleans()):
+                has["code"] = draw(st.sampled_from(('"context_length_exceeded"', '"c"', "429")))
+            text = draw(objects(has))
         case 6:
             text = draw(values())
         case 7:
             text = draw(texts())
+        case 9:
+            text = "\n".join((draw(objects()), draw(st.one_of(objects(), texts()))))
+        case 10:
+            texts_of = (draw(objects()), draw(objects()))
+            text = "\n\n".join(f"data: {' '.join(each.split())}" for each in texts_of)
         case 8:
             text = _PAGE.format(draw(texts()), draw(texts()))
         case _:
@@ -153,3 +168,22 @@ statuses = st.one_of(
     st.sampled_from((400, 400, 400, 401, 403, 404, 408, 413, 422, 429, 500, 503, 529)),
     st.integers(400, 599),
 )
+
+
+def told(
+    status: int,
+    body: bytes,
+    dialect: str = "openai_chat",
+    headers: dict[str, str] | None = None,
+    secrets: tuple[str, ...] = (),
+) -> Any:
+    """The JSON that the client gets, of an array its one element."""
+    enriched = enrich(Answer(status, headers or {}, body), protocols.BY_NAME[dialect], secrets)
+    value = json.loads(body if enriched is None else enriched.body, parse_int=lenient.integer)
+    return value[0] if isinstance(value, list) else value
+
+
+def message_of(status: int, body: bytes, dialect: str = "openai_chat") -> str:
+    message = told(status, body, dialect)["error"]["message"]
+    assert isinstance(message, str)
+    return message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.policy.error_body import ErrorBody, details_of, read_error
+from gateway.policy.error_body import ErrorBody, as_utf8, details_of, read_document, read_error
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,70 @@ def test_the_details_of_a_google_error() -> None:
     assert details_of(b'[{"error":{"details":[{"retryDelay":"3s"}]}}]') == [{"retryDelay": "3s"}]
     assert details_of(b'{"error":"x"}') is None
     assert details_of(b"<html>") is None
+
+
+ERROR = b'{"error":{"message":"m","code":"c"}}'
+
+
+@pytest.mark.parametrize(
+    ("plain", "words"),
+    [
+        (b'{"status":"error"}\nTraceback: CUDA out of memory', " (Traceback: CUDA out of memory)"),
+        (b"{}\nInternal failure: disk is full", " (Internal failure: disk is full)"),
+        (b'{\n "a": "b"\n}\n\nthe cause', " (a: b; the cause)"),
+        (b'{"error":{"message":"A"}}\n{"error":{"message":"B"}}', "A (B)"),
+        (b'{"choices":[]}\n' + ERROR, "m (code: c)"),
+        (b'data: {"choices":[]}\n\ndata: ' + ERROR + b"\n\ndata: [DONE]\n\n", "m (code: c)"),
+        (b"event: error\ndata: " + ERROR, "m (code: c)"),
+        (b"event: error\ndata: no JSON", "no JSON"),
+        (ERROR[:-1], "m (code: c)"),
+        (ERROR[:-3], "m (code: c)"),
+        (ERROR[:-8], "m"),
+        (b'{"error":{"message":"say \\"no\\" \\u00fcber', 'say "no" über'),
+        (b'{"error":{"type":"t_x","param":"p","message":"m', "m (type: t_x; param: p)"),
+        (b"{'error': 'python'}", "{'error': 'python'}"),
+        (b'{"a":' * 5000, '{"a":' * 5000),
+        (b'{"error":{"message":"m","n":' + b"9" * 5000 + b',"code":"c"}}', None),
+    ],
+)
+def test_what_is_said_in_several_values_or_before_a_fault_is_found(
+    plain: bytes, words: str | None
+) -> None:
+    read = read_error(plain)
+    assert read.kind is ErrorBody.JSON or words == "no JSON"
+    if words is not None:
+        assert read.all == words
+    else:
+        assert read.all.startswith("m (code: c; n: 999")
+
+
+def test_what_only_repeats_the_status_is_not_said() -> None:
+    plain = b'{"error":{"message":"No","code":400,"param":"p"}}'
+    assert read_error(plain, 400).all == "No (param: p)"
+    assert read_error(plain).all == "No (code: 400; param: p)"
+
+
+def test_only_depth_is_no_fault() -> None:
+    deep = b'{"a":' * 3000 + b"1" + b"}" * 3000
+    for plain, is_deep in ((deep, True), (deep[:-1], True), (b'{"a"}', False)):
+        document = read_document(plain)
+        assert (document.readable, document.deep) == (False, is_deep)
+
+
+@pytest.mark.parametrize(
+    ("plain", "content_type", "text"),
+    [
+        ("ü".encode("latin-1"), "text/plain; charset=ISO-8859-1", "ü"),
+        ("ü".encode("latin-1"), 'text/plain; charset="latin1"', "ü"),
+        ("ü".encode("utf-16"), "", "ü"),
+        ("ü".encode(), "text/plain; charset=iso-8859-1", "ü"),
+        ("ü".encode("cp1252"), "text/plain; charset=windows-1252", "ü"),
+    ],
+)
+def test_a_body_is_read_in_its_own_encoding(plain: bytes, content_type: str, text: str) -> None:
+    assert as_utf8(plain, content_type).decode() == text
+
+
+def test_an_encoding_that_is_not_known_changes_nothing() -> None:
+    for content_type in ("", "text/plain; charset=zip", "text/plain; charset=punycode"):
+        assert as_utf8(b"\xfc", content_type) == b"\xfc"

@@ -153,3 +153,17 @@ def test_one_line_without_controls_and_without_markup() -> None:
     assert flat(" a\r\n\x00b\ud800c ") == "a b c"
     assert flat("<html><head><title>502 &amp; more</title><style>p{}</style>") == "502 & more"
     assert len(flat("x" * 1_000_000)) < 100_000
+
+
+def test_no_more_is_looked_at_than_could_be_told() -> None:
+    looked_at: list[str] = []
+
+    def clean(text: str) -> str:
+        looked_at.append(text)
+        return text
+
+    for value in ([f"{at} " + "x" * 3990 for at in range(250)], ["m"] * 50_000, list(range(9999))):
+        looked_at.clear()
+        pieces({"details": value}, "m", clean=clean)
+        assert sum(map(len, looked_at)) < 80_000
+        assert len(looked_at) <= 400

@@ -94,3 +94,14 @@ def test_any_value_is_exchanged_and_nothing_else(text: str, data: st.DataObject)
     after = apply(text, [Edit(span, '"new"')])
     assert after == f'{text[: span.start]}"new"{text[span.end :]}'
     assert json.loads(after) is not None
+
+
+def test_an_object_without_end_is_not_gone_through() -> None:
+    text = "{" + '"a":0,' * 50_000 + '"b":1}'
+    with pytest.raises(ValueError, match="too many"):
+        find(text, ("b",))
+
+
+def test_a_number_of_any_length_stays() -> None:
+    text = '{"a":' + "9" * 5000 + ',"b":1}'
+    assert find(text, ("b",)) == Span(len(text) - 2, len(text) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import string
 import time
 
@@ -65,8 +66,10 @@ MARKED = {
 }
 NAMED_ONLY = {
     "azure classic": _random(HEX, 32),
-    # No plain word: after "Basic", a word like "authentication" is none of a login.
-    "litellm": _random(URLSAFE, 12, 40).filter(lambda key: not key.isalpha()),
+    # No plain words: what stands after a name may be a sentence.
+    "litellm": _random(URLSAFE, 12, 40).filter(
+        lambda key: not re.fullmatch(r"[A-Z]?[a-z]+(?:[-_][a-z]+)*|[A-Z]+", key)
+    ),
 }
 
 NAMED_PLACES = {
@@ -169,6 +172,15 @@ def test_redacting_twice_changes_nothing_more(before: str, key: str, after: str)
         "enter your password, then try again",
         "You can find your API key at https://platform.example.com/account/api-keys.",
         "claude-sonnet-4-5-20250929",
+        "messages.1.content.0.thinking.signature: Field required",
+        "header.authorization: Field required",
+        "header.x-api-key: Field required; header.cookie: Field required",
+        "input_schema: secret: Input should be a valid dictionary",
+        "Invalid API key: keys start with sk-",
+        "Authorization: missing.",
+        "api_key: Feld fehlt. password: Ungültig. token secret: 缺少字段",
+        "provide your API key in an Authorization header (i.e. Authorization: Bearer YOUR_KEY), or",
+        "use Bearer $OPENAI_API_KEY, or Authorization: Bearer <token>",
         "",
     ],
 )
@@ -181,6 +193,28 @@ def test_what_stands_around_a_secret_stays_readable() -> None:
     assert redact("Authorization: Bearer abc.def, next") == f"Authorization: {MASK}, next"
     assert redact("https://me:pass@host/x") == f"https://{MASK}@host/x"
     assert redact('{"api_key":"abc","m":1}') == f'{{"api_key":"{MASK}","m":1}}'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("password: hunter2 is wrong", f"password: {MASK} is wrong"),
+        ("password: correcthorsebattery", f"password: {MASK}"),
+        ("secret: aBcDeF", f"secret: {MASK}"),
+        ("password=hunter", f"password={MASK}"),
+        ("password = hunter", f"password = {MASK}"),
+        ("api_key: 'hunter'", f"api_key: '{MASK}'"),
+        ("x-api-key:hunter", f"x-api-key:{MASK}"),
+        ("Authorization: Bearer hunter", f"Authorization: {MASK}"),
+        ("Authorization: Basic aHVudGVy", f"Authorization: {MASK}"),
+        ("Authorization: Token hunter2", f"Authorization: {MASK}"),
+        ("Authorization: hunter2", f"Authorization: {MASK}"),
+        ("secret: api_key: hunter2", f"secret: api_key: {MASK}"),
+        ("Bearer MONKEY7TOKEN", f"Bearer {MASK}"),
+    ],
+)
+def test_after_a_name_in_prose_only_plain_words_are_left(text: str, told: str) -> None:
+    assert redact(text) == told
 
 
 def test_a_password_with_spaces_and_escaped_quotes_is_masked_to_its_closing_quote() -> None:
@@ -199,6 +233,7 @@ def test_a_key_that_the_provider_has_half_masked_is_masked_whole() -> None:
         "key=", "a", "sk-", "x://a@", "Bearer ", "api key ", "@", 'cookie:"\\', "authorization: ",
         "eyJ", "%2", "\\n", "\"'\\", "aA1", "api_key provided a b ", "'key' : ", "key    ", HEX * 2,
         "tid=00000000", "key token auth sk- @ :// ", "password\\\\\\\"", "sig=\"\\",
+        "api-key: a-", "cookie: a ", "secret: A", "authorization: b ", "api-key: ABC_",
     ],
 )  # fmt: skip
 def test_a_hostile_megabyte_takes_time_in_proportion_to_its_length(piece: str) -> None:

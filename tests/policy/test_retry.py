@@ -17,6 +17,7 @@ from gateway.policy.retry import (
     failure_of_status,
     retry_after,
     retry_delay,
+    says_when,
 )
 
 RULE = Retry()
@@ -210,3 +211,23 @@ def test_the_wait_of_a_google_retry_info() -> None:
     assert retry_delay(details) == 34.0
     assert retry_delay([{"retryDelay": "soon"}]) is None
     assert retry_delay({"retryDelay": "3s"}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("Retry-After", "5", True),
+        ("retry-after", "0", True),
+        ("Retry-After-Ms", "0.0", True),
+        ("Retry-After", "Wed, 01 Jan 2120 00:00:00 GMT", True),
+        ("Retry-After", "Wed, 01 Jan 2020 00:00:00 GMT", False),
+        ("Retry-After", "soon", False),
+        ("Retry-After", "-1", False),
+        ("Retry-After", "", False),
+    ],
+)
+def test_a_field_says_when_to_come_back_if_it_can_be_read(
+    name: str, value: str, says: bool
+) -> None:
+    assert says_when([(name, value)], 1.7e9) is says
+    assert not says_when([], 1.7e9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,46 @@ async def test_the_keys_of_the_request_are_nowhere(
             await gateway.record(number + 1)
         assert secret not in gateway.log.getvalue()
         assert upstream.requests[0].values("Authorization") == [f"Bearer {GATEWAYS}".encode()]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/up/v1/embeddings", "/up/v1/files"])
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html; charset=x", b"<html><title>403 KEY</title>KEY</html>"),
+        ("text/plain", b"bad key KEY"),
+        ("application/json", b'{"detail" : "bad key KEY"}'),
+        ("application/json", b'{"detail":"deep KEY","x":' + b"[" * 5000 + b"]" * 5000 + b"}"),
+        ("application/json", b'["bad key KEY"]'),
+        ("application/json", b'{"detail":"bad key KE'),
+    ],
+)
+@pytest.mark.parametrize("fields", [(), ("x-gateway-error: upstream_stalled",)])
+async def test_the_gateways_key_is_masked_in_what_else_passes_as_it_is(
+    start_gateway: StartGateway, path: str, kind: str, body: bytes, fields: tuple[str, ...]
+) -> None:
+    said = gzip.compress(body.replace(b"KEY", GATEWAYS.encode()))
+    script = head(
+        "403 Forbidden",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(said)}",
+        "Content-Encoding: gzip",
+        "ETag: e",
+        *fields,
+    )
+    async with FakeUpstream([script + said]) as upstream:
+        gateway = await start_gateway(upstream.port, api_key=Secret("env:KEY", GATEWAYS))
+        answer = await ask(gateway.port, request(path, b"{}"))
+        assert (answer.status, answer.clean) == (403, True)
+        if b"KEY" not in body:
+            return
+        assert GATEWAYS.encode() not in answer.body
+        assert b"[redacted]" in answer.body
+        assert answer.values("Content-Encoding") == []
+        if "html" in kind or "embeddings" in path:
+            assert answer.body == body.replace(b"KEY", b"[redacted]")
+            media = kind.partition(";")[0]
+            assert answer.values("Content-Type") == [f"{media}; charset=utf-8".encode()]
 
 
 @pytest.mark.parametrize(

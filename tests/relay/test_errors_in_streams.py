@@ -292,3 +292,17 @@ async def test_an_error_in_a_200_is_told_with_its_detail(
             told = json.loads(answer.body)
             assert (answer.status, told["error"]["message"]) == (status, message)
             assert ("type" in told) >= (path == MESSAGES)
+
+
+async def test_an_error_that_is_all_of_a_stream_is_counted_as_one_of_the_providers(
+    start_gateway: StartGateway,
+) -> None:
+    failing = [SSE, chunk(event({"error": {"message": "no", "code": "bad"}})), LAST_CHUNK]
+    async with FakeUpstream(failing) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.values("x-gateway-error") == []
+        record = await gateway.record()
+        assert (record.upstream_status, record.upstream_body) == (200, "json")
+        counted = gateway.metrics.snapshot().numbers["gateway_upstream_errors_total"]
+        assert list(counted.values()) == [1]

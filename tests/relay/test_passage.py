@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config.model import Timeouts
-from gateway.policy.enrich import MARKER, MAX_ADDED
 from gateway.policy.error_body import ErrorBody
+from gateway.policy.error_growth import MARKER, MAX_ADDED
 from gateway.protocols import openai_chat
 from tests.relay.fake_upstream import (
     FIN,
@@ -244,10 +244,13 @@ async def test_a_whole_json_answer_passes(
         ("application/json; charset=utf-8", b'{"error":"flat"}', "flat"),
         ("application/json", b'{"type":"error","message":"typed"}', "typed"),
         ("application/problem+json", b'{"object":"error","message":"obj"}', "obj"),
-        ("application/json", b'{"choices":[{"mess', "broken JSON"),
-        ("application/json", b"", "an empty body"),
-        ("text/html", b"<html><title>Log in</title>", 'an HTML page ("Log in")'),
+        ("application/json", b'{"choices":[{"mess', "broken JSON. Retry your request."),
+        ("application/json", b'{"choices":[{"message":{"content":"an answ', "broken JSON. Retry"),
+        ("application/json", b'{"message":"out of memory","x', 'broken JSON ("out of memory"). Re'),
+        ("application/json", b"", "an empty body. Retry your request."),
+        ("text/html", b"<html><title>Log in</title>", 'page ("Log in"). Is base_url right?'),
         ("application/json", b"<html></html>", "an HTML page"),
+        ("text/plain", b"bad key sk-proj-AbCdEf123456789", 'no JSON ("bad key [redacted]"). Is'),
     ],
 )
 async def test_a_200_that_is_no_answer_is_a_502_that_says_what_came(
@@ -258,8 +261,11 @@ async def test_a_200_that_is_no_answer_is_a_502_that_says_what_came(
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port)
         assert (answer.status, answer.clean) == (502, True)
-        assert answer.values("x-gateway-error") == [b"upstream_invalid_response"]
-        assert says in json.loads(answer.body)["error"]["message"]
+        providers = b'"error"' in body  # an error object is the provider's own
+        assert answer.values("x-gateway-error") == [b"upstream_invalid_response"][providers:]
+        message = json.loads(answer.body)["error"]["message"]
+        assert says in message
+        assert providers or "The provider (127.0.0.1:" in message
         assert answer.values("Content-Type") == [b"application/json"]
         assert answer.values("Content-Length") == [str(len(answer.body)).encode()]
         record = await gateway.record()
@@ -372,7 +378,7 @@ async def test_an_error_object_in_a_200_is_the_http_error_that_it_means(
         answer = await ask(gateway.port)
         error = json.loads(answer.body)["error"]
         assert (answer.status, error["type"], error.get("code")) == (status, kind, code)
-        assert answer.values("x-gateway-error") == [b"upstream_invalid_response"]
+        assert answer.values("x-gateway-error") == [], "it is the provider's own error"
         assert (answer.values("Retry-After") == [b"5"]) is (status == 429)
 
 

@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from gateway.config.model import Retry
-from gateway.policy.enrich import MARKER
+from gateway.policy.error_growth import MARKER
 from gateway.relay import passage
 from tests.relay.fake_upstream import (
     FIN,
@@ -220,6 +220,59 @@ async def test_of_a_request_of_no_protocol_only_a_message_grows(
         assert (answer.status, answer.body) == (400, told)
 
 
+@pytest.mark.parametrize("coding", ["identity", *CODINGS])
+async def test_a_text_of_a_request_of_no_protocol_says_when_to_come_back(
+    start_gateway: StartGateway, coding: str
+) -> None:
+    body = CODINGS.get(coding, bytes)(b"slow down")
+    script = answer_with(
+        body, "text/plain", f"Content-Encoding: {coding}", "ETag: e", status="429 Slow"
+    )
+    async with FakeUpstream([script]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port, request("/up/v1/files", b"{}"))
+        assert (answer.status, answer.body) == (429, body)
+        assert answer.values("Retry-After") == [b"5"]
+        assert answer.values("ETag") == [b"e"]
+
+
+async def test_an_error_to_head_is_not_counted_as_empty(start_gateway: StartGateway) -> None:
+    async with FakeUpstream([head("404 Not Found", "Content-Length: 99")]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        await ask(gateway.port, request(CHAT, None, method="HEAD"))
+        assert (await gateway.record()).upstream_body is None
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda packed: packed + b"junk", lambda packed: packed[:-12]], ids=["more", "less"]
+)
+async def test_of_a_compressed_error_that_is_damaged_what_can_be_read_is_told(
+    start_gateway: StartGateway, damage: Callable[[bytes], bytes]
+) -> None:
+    script = answer_with(damage(gzip.compress(ERROR)), "application/json", "Content-Encoding: gzip")
+    async with FakeUpstream([script]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        assert "No (code: bad_" in message_of(await ask(gateway.port))
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/plain; charset=ISO-8859-1", "Ungültig".encode("latin-1")),
+        ("application/json; charset=iso-8859-1", '{"detail":"Ungültig"}'.encode("latin-1")),
+        ("application/json", '{"detail":"Ungültig"}'.encode("utf-16")),
+        ("text/plain; charset=iso-8859-1", "Ungültig".encode()),
+    ],
+)
+async def test_a_body_in_another_encoding_is_read_in_that(
+    start_gateway: StartGateway, kind: str, body: bytes
+) -> None:
+    async with FakeUpstream([answer_with(body, kind)]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        assert message_of(await ask(gateway.port)) == "Ungültig"
+        assert (await gateway.record()).error == "Ungültig"
+
+
 # Bodies that mean harm.
 
 
@@ -306,13 +359,13 @@ async def test_what_breaks_off_and_cannot_be_told_breaks_off(
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b'{"error":' * 10_000 + b"1" + b"}" * 10_000, "broken JSON"),
+        (b'{"error":' * 10_000 + b"1" + b"}" * 10_000, "too deep to be read"),
         (
             b'{"error":{"message":"m","details":' + b"[" * 10_000 + b"]" * 10_000 + b"}}",
-            "broken JSON: m",
+            "too deep to be read: m",
         ),
         (b"\0" * 50_000, "gave no reason"),
-        (b"\xff\xfe\xfd text", "text"),
+        (b"\xff\xfd\xfc text", "text"),
         (b'{"error":{"message":"a\xff\0b"}}', "b"),
         (b'{"error":{"message":"' + b"5 MB " * 1_000_000 + b'"}}', "5 MB 5 MB"),
         (b"<html><title>" + b"<b>" * 300_000, "a web page"),
@@ -334,6 +387,8 @@ async def test_a_body_without_sense_is_told_in_one_sentence(
 
 # When to come back.
 
+_FAR = b"Wed, 01 Jan 2120 00:00:00 GMT"
+
 
 @pytest.mark.parametrize(
     ("status", "body", "fields", "waits", "asked"),
@@ -342,6 +397,11 @@ async def test_a_body_without_sense_is_told_in_one_sentence(
         (429, b"slow down", (), [b"5"], 2),
         (429, PAGE, (), [b"5"], 2),
         (429, b"", ("Retry-After: 0",), [b"0"], 2),
+        (429, b"", ("Retry-After: ",), [b"5"], 2),
+        (429, b"", ("Retry-After: soon",), [b"5"], 2),
+        (429, b"", ("Retry-After: Wed, 01 Jan 2020 00:00:00 GMT",), [b"5"], 2),
+        (429, b"", ("Retry-After: Wed, 01 Jan 2120 00:00:00 GMT",), [_FAR], 1),
+        (429, b"", ("Retry-After: soon", "retry-after-ms: 9"), [b"soon"], 2),
         (429, b'{"error":{"message":"m","code":"insufficient_quota"}}', (), [], 1),
         (
             503,

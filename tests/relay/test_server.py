@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ async def test_a_head_that_is_too_large_is_a_431_that_names_the_limit(
     assert answer.status == 431
     told = json.loads(answer.body)["error"]
     assert told["code"] == "headers_too_large"
-    assert "65536" in told["message"]
+    assert not re.search(r"\d", told["message"]), "clients act on some numbers"
     assert "max_header" in told["message"]
     assert "aaaa" not in answer.body.decode() + gateway.log.getvalue()
     assert answer.values("Connection") == [b"close"]

@@ -39,3 +39,12 @@ def test_a_stall_says_how_long_it_was() -> None:
 
     assert fault.code == Code.STALLED
     assert "for 290 s" in fault.message
+
+
+@pytest.mark.parametrize("verdict", sorted(CUT_VERDICTS))
+def test_of_an_answer_that_has_not_begun_no_part_is_spoken_of(verdict: Verdict) -> None:
+    for fault in (faults.cut(verdict, begun=False), faults.stalled(1.0, begun=False)):
+        assert "partial" not in fault.message
+        assert fault.message.endswith(". Retry your request.")
+        assert RETRIED.search(fault.message)
+    assert "partial" in faults.stalled(1.0).message
