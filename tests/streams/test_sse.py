@@ -66,13 +66,12 @@ def test_no_byte_is_changed_lost_or_moved(text: bytes, cuts: list[int]) -> None:
 @settings(max_examples=300)
 @given(text=BODIES, cuts=CUTS)
 def test_the_events_are_those_that_the_specification_gives(text: bytes, cuts: list[int]) -> None:
-    _, whole = run(SseFramer(), [text] if text else [])
-    _, cut = run(SseFramer(), pieces(text, cuts))
-    _, drip = run(SseFramer(), singles(text))
-
-    assert events_of(whole) == reference_events(text)
-    assert events_of(cut) == reference_events(text)
-    assert events_of(drip) == reference_events(text)
+    for chunks in ([text] if text else [], pieces(text, cuts), singles(text)):
+        framer = SseFramer()
+        _, found = run(framer, chunks)
+        # A last CR may be half of a line end, and then no line has ended yet.
+        settled = text[: len(text) - framer.pending.endswith(b"\r")]
+        assert events_of(found) == reference_events(settled)
 
 
 @settings(max_examples=300)
