@@ -11,6 +11,7 @@ need promtool prometheus
 need gcc gcc libc6-dev
 need taskset util-linux
 need systemd-analyze systemd
+need bwrap bubblewrap
 
 if [ "${#packages[@]}" -eq 0 ]; then
   exit 0
