@@ -89,7 +89,7 @@ GOALS = (
     Goal("zeros_over_cat", 0.85, "of the throughput of `| cat > file`, dd", at_least=True),
     Goal("seq_throughput", 0.85, "of the throughput of `> file`, seq", at_least=True),
     Goal("pipe_throughput", 0.85, "of the throughput of `> file`, yes | head", at_least=True),
-    Goal("zeros_cpu", 2.0, "times the CPU of `> file`, dd"),
+    Goal("zeros_cpu_over_cat", 2.0, "times the CPU of `| cat > file`, dd"),
     Goal("seq_cpu", 2.0, "times the CPU of `> file`, seq"),
     Goal("pipe_cpu", 2.0, "times the CPU of `> file`, yes | head"),
     Goal("memory_shim_mib", 32.0, "MiB at most in a shim during 5 GiB"),
@@ -427,6 +427,8 @@ def run(rig: Rig, options: argparse.Namespace) -> dict[str, float]:
             keep(f"{load.name}_cat", drained["cat"])
             over = drained["exec"]["mb_s"] / drained["cat"]["mb_s"]
             figures[f"{load.name}_over_cat"] = over
+            over = drained["exec"]["cpu_s_gb"] / drained["cat"]["cpu_s_gb"]
+            figures[f"{load.name}_cpu_over_cat"] = over
     if "memory" in wanted:
         found = measure_memory(sidecar, 1 if options.quick else 5)
         print(
