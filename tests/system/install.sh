@@ -12,6 +12,8 @@ need gcc gcc libc6-dev
 need taskset util-linux
 need systemd-analyze systemd
 need bwrap bubblewrap
+need curl curl
+need openssl openssl
 
 if [ "${#packages[@]}" -eq 0 ]; then
   exit 0
