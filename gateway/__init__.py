@@ -27,7 +27,7 @@ The life of one request, in the order of the code::
     relay.pump      body: read → stream.receive_data → write whole events, until stream.closed
     observe         one RequestRecord → metrics, one log line
 
-The life of one command (on a listener of its own, whose clients are ``cli.exec_*`` and ``cli.sh``)::
+The life of one command (a listener of its own; ``cli.exec_*`` and ``cli.sh`` are its clients)::
 
     sidecar.server    settings → runner, folder, listener; a clean end
     sidecar.endpoint  token, body → policy.exec_* → sidecar.service: queue, store, records
