@@ -1,7 +1,7 @@
 # Everything happens in .venv, made with the first Python >= 3.11 that is found (or PYTHON=...).
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test check types system bench incident format lock clean
+.PHONY: help run test check types system bench bench-exec incident format lock clean
 
 PYTHONS := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python3.14)
 PY := .venv/bin/python
@@ -13,7 +13,7 @@ install = { $(PIP) install $(1) >.venv/install.log 2>&1 || { \
   echo "Installing the packages failed: is there a network? What pip said is in .venv/install.log." >&2; exit 1; }; }
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/.run ## Start the gateway; options with ARGS="--config FILE --listen ADDR"
 	@exec $(PY) -m gateway serve $(ARGS)
@@ -33,6 +33,9 @@ system: .venv/.test ## The tests that need other programs (nginx, Node, ...)
 
 bench: .venv/.run ## Measure, side by side with nginx
 	@exec $(PY) -m bench.run $(ARGS)
+
+bench-exec: .venv/.run ## Measure the sidecar for commands, side by side with the shell
+	@exec $(PY) -m bench.exec $(ARGS)
 
 incident: .venv/.test ## A night of 13,312 requests, 24 of them broken, without the gateway and with it
 	@exec $(PY) -m bench.incident $(ARGS)

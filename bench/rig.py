@@ -149,12 +149,14 @@ class Target:
 class Rig:
     """Starts processes and ends them all; a context manager."""
 
-    def __init__(self, directory: Path, *, python: str = sys.executable) -> None:
+    def __init__(
+        self, directory: Path, *, python: str = sys.executable, pinned: bool = True
+    ) -> None:
         self.directory = directory
         self.python = python
         self.files = raise_file_limit()
         self._stack = ExitStack()
-        self._proxy_core, self._rig_core = _cores()
+        self._proxy_core, self._rig_core = _cores() if pinned else ("", "")
         self._upstream, self._client = build(directory)
         self._count = 0
         # nginx's worker may run as another user and has to reach its directory.
@@ -174,12 +176,16 @@ class Rig:
     def _start(
         self, command: list[str], core: str, *, stdout: int | IO[str], cwd: Path | None = None
     ) -> subprocess.Popen[str]:
-        pinned = [find_tool("taskset", "util-linux"), "-c", core, *command] if core else command
+        pinned = self._on(core, command)
         log = self._stack.enter_context((self.directory / f"log-{self._count}.txt").open("w"))
         self._count += 1
         process = subprocess.Popen(pinned, stdout=stdout, stderr=log, text=True, cwd=cwd)
         self._stack.callback(_end, process)
         return process
+
+    @staticmethod
+    def _on(core: str, command: list[str]) -> list[str]:
+        return [find_tool("taskset", "util-linux"), "-c", core, *command] if core else command
 
     def direct(self) -> Target:
         """The provider itself, as the base of added latency."""
@@ -206,15 +212,15 @@ class Rig:
         _wait_for_port(process, port, "nginx")
         return Target("nginx", port, "", process.pid)
 
-    def gateway(self) -> Target:
-        """Start the gateway with everything on, as it is installed."""
+    def gateway(self, more: str = "") -> Target:
+        """Start the gateway with everything on, as it is installed; ``more`` is for its config."""
         port = free_port()
         config = self.directory / f"gateway-{self._count}.toml"
         config.write_text(
             f'[server]\nlisten = "127.0.0.1:{port}"\ndrain_timeout = 0\n\n'
             f'[log]\nformat = "json"\n\n'
             f'[providers.bench]\nbase_url = "http://127.0.0.1:{self.upstream_port}"\n'
-            f'proxy = "none"\n'
+            f'proxy = "none"\n\n{more}'
         )
         command = [self.python, "-m", "gateway", "serve", "--config", str(config)]
         log = self._stack.enter_context((self.directory / f"log-out-{self._count}.txt").open("w"))
@@ -233,7 +239,7 @@ class Rig:
             target.prefix + path,
             *arguments,
         ]
-        return [find_tool("taskset", "util-linux"), "-c", self._rig_core, *command]
+        return self._on(self._rig_core, command)
 
     def ask(self, target: Target, path: str, arguments: list[str]) -> dict[str, Any]:
         """Run the client once; return its figures. Raises WrongAnswerError if any was."""

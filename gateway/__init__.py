@@ -27,6 +27,17 @@ The life of one request, in the order of the code::
     relay.pump      body: read → stream.receive_data → write whole events, until stream.closed
     observe         one RequestRecord → metrics, one log line
 
+The life of one command (a listener of its own; ``cli.exec_*`` and ``cli.sh`` are its clients)::
+
+    sidecar.server    settings → runner, folder, listener; a clean end
+    sidecar.endpoint  token, body → policy.exec_* → sidecar.service: queue, store, records
+    sidecar.runner    → zygote, a program of its own, which forks
+    sidecar.shim      one process per command: the pipe, launch.py, session.py until it ends
+    sidecar.sink      what comes out of the pipe → the file, head, tail and counts
+    sidecar.answer    status + policy.preview → what the client is told; reader.py for the bytes
+
+What a shim imports is the standard library and its neighbours alone: it never holds a key.
+
 To add a protocol, read ``CONTRIBUTING.md``; to learn what a stream's ending means, read
 ``gateway.streams.stream``.
 """

@@ -149,7 +149,8 @@ def _be_expendable(nice: int, oom_score_adj: int) -> None:
         os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + nice)
         # Without it the files below /proc/self belong to root. There is no secret in here.
         kernel.prctl(kernel.SET_DUMPABLE, 1)
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(str(oom_score_adj))
+        # Bytes: a text file would import a codec here, in every command anew.
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(b"%d" % oom_score_adj)
     except OSError:
         return

@@ -43,6 +43,13 @@ PROGRESS = 0.05
 """Seconds between two messages of progress."""
 
 
+GATHER = 0.0005
+"""Seconds that a flood of small writes is left to itself: else each would wake this process."""
+
+SMALL_READS = 8
+"""So many in a row, each as soon as the one before it was written down, are a flood."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """How long, and what then; times in seconds. The words are those of ``spec.Spec``."""
@@ -104,6 +111,9 @@ class Session:
         self._told = 0
         self._owed = 0
         self._held_since: float | None = None
+        self._capacity = _capacity(pipe)
+        self._small_reads = 0
+        self._read_at = 0.0
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         control.setblocking(False)
@@ -119,9 +129,9 @@ class Session:
             ready = self._poll.poll(self._wait(tick))
             if bell is not None:
                 bell.silence()
-            for descriptor, _ in ready:
+            for descriptor, events in ready:
                 if descriptor == self._pipe:
-                    self._drain()
+                    self._drain(events)
                 elif self._control is not None and descriptor == self._control.fileno():
                     self._listen()
                     self._flush()
@@ -130,8 +140,18 @@ class Session:
 
     # --- what comes in ------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        if self._sink.fill(self._pipe) == 0:
+    def _drain(self, events: int) -> None:
+        flood = time.monotonic() - self._read_at < GATHER
+        gather = flood and self._small_reads >= SMALL_READS and not events & select.POLLHUP
+        if gather:
+            # In a process or a thread that has nothing else to do.
+            time.sleep(GATHER)  # noqa: TID251
+        size = self._sink.fill(self._pipe)
+        # What fills the pipe while it is left to itself is not slowed down a second time.
+        small = size < self._capacity // (2 if gather else 8)
+        self._small_reads = self._small_reads + 1 if small and flood else 0
+        self._read_at = time.monotonic()
+        if size == 0:
             self._record.eof_at = time.monotonic()
             self._close_pipe()
         elif self._sink.error == "output_limit" and self._policy.on_output_limit == "kill":
@@ -363,3 +383,11 @@ class Session:
         if not self._family.alone:
             return ending.kill_at
         return math.inf if ending.drained_at is None else ending.drained_at + LAST_BYTES
+
+
+def _capacity(pipe: int) -> int:
+    """Bytes that a pipe holds; a guess where the system does not say."""
+    try:
+        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    except (AttributeError, OSError):
+        return 65536

@@ -7,14 +7,13 @@ import hashlib
 import io
 import os
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sidecar.conftest import MakeSite
 from tests.sidecar.site import TOKENS, Got, Site, token
-from tests.sidecar.support import eventually, running, succeeds, unique_sleep
+from tests.sidecar.support import eventually, running, unique_sleep
 
 SEQ = "".join(f"{number}\n" for number in range(1, 50_001)).encode()
 
@@ -373,38 +372,6 @@ async def test_a_disk_with_too_little_room_is_503_before_the_start(make_site: Ma
     assert "X-Should-Retry" not in got.headers
     assert not marker.exists()
     assert os.listdir(site.exec_.spill_dir) == []
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
-async def test_a_full_disk_is_told_and_never_blocks_or_fails_the_command(
-    tmp_path: Path, make_site: MakeSite
-) -> None:
-    spill = tmp_path / "spill"
-    spill.mkdir(mode=0o700)
-    if not succeeds("mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", str(spill)):
-        pytest.skip("nothing can be mounted here")
-    try:
-        site = await make_site()
-        got = await site.run("head -c 5000000 /dev/zero | tr '\\0' y; echo END; exit 3")
-        assert (got.status, got.json["exit_code"], got.json["complete"]) == (200, 3, False)
-        output = got.detail["output"]
-        assert (output["bytes"], output["spill"]["error"]) == (5_000_004, "ENOSPC")
-        assert output["tail"].endswith("yyyEND\n")
-        assert "disk is full" in got.text
-        assert 0 < output["spill"]["bytes"] < 1 << 20
-        assert (await site.output(got.id)).body == b"y" * output["spill"]["bytes"]
-        check_invariants(got, site)
-        assert (await site.ask("GET", f"/{got.id}")).json == got.json
-        assert site.number("gateway_exec_spill_write_errors_total", "ENOSPC") == 1
-        assert site.number("gateway_exec_incomplete_total", "write_error") == 1
-        refused = await site.run(f"touch {site.repo}/ran")
-        assert refused.status in (422, 503)
-        assert not (site.repo / "ran").exists()
-        assert (await site.ask("DELETE", f"/{got.id}")).status == 204
-        assert (await site.run("echo room")).json["complete"] is True
-        await site.close()
-    finally:
-        assert succeeds("umount", "-l", str(spill))
 
 
 async def test_a_spill_that_cannot_be_made_is_told_before_anything_runs(site: Site) -> None:

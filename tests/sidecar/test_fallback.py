@@ -9,6 +9,7 @@ import pytest
 
 from gateway.sidecar.fallback import ThreadRunner, make_runner
 from gateway.sidecar.runner import Runner, SidecarError
+from gateway.sidecar.sink import Sink
 from gateway.sidecar.status import Reason, State
 from tests.sidecar.support import (
     Bench,
@@ -97,3 +98,22 @@ async def test_stop_leaves_nothing(bench: Bench) -> None:
     assert await eventually(lambda: len(os.listdir("/proc/self/fd")) < descriptors)
     with pytest.raises(SidecarError, match="is stopping"):
         await runner.spawn(bench.spec("true"))
+
+
+async def test_a_flood_of_small_writes_is_taken_in_by_few_reads(
+    threads: ThreadRunner, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    fill = Sink.fill
+
+    def counted(sink: Sink, pipe: int) -> int:
+        reads.append(fill(sink, pipe))
+        return reads[-1]
+
+    monkeypatch.setattr(Sink, "fill", counted)
+    script = "import os\nfor _ in range(30000): os.write(1, b'123456789\\n')"
+    command = await threads.spawn(bench.spec(argv=(sys.executable, "-c", script)))
+    status = await within(20, command.ended())
+    assert (status.output.complete, status.output.bytes) == (True, 300_000)
+    assert spilled(command) == b"123456789\n" * 30_000
+    assert len(reads) < 200

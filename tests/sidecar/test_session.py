@@ -26,7 +26,6 @@ from tests.sidecar.support import (
     saved_status,
     shim_of,
     spilled,
-    succeeds,
     unique_sleep,
     within,
 )
@@ -435,28 +434,6 @@ async def test_a_full_disk_stops_neither_the_command_nor_its_end(
     assert not status.output.complete
     assert command.tail == (NUMBERS + b"END\n")[-20_480:]
     assert spilled(command) == NUMBERS[:limit]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-async def test_a_full_file_system_is_named(runner: Runner, bench: Bench) -> None:
-    small = bench.directory / "small"
-    small.mkdir()
-    if not succeeds("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(small)):
-        pytest.skip("mounting is not allowed here")
-    try:
-        spec = bench.spec(
-            "head -c 5000000 /dev/zero | tr '\\0' y; echo END", directory=str(small / "x")
-        )
-        command = await runner.spawn(spec)
-        status = await within(10, command.ended())
-        assert (status.exit_code, status.output.spill.error) == (0, "ENOSPC")
-        assert status.output.bytes == 5_000_004
-        assert not status.output.complete
-        assert status.output.spill.bytes == len(spilled(command)) < 1 << 20
-        assert command.tail.endswith(b"yyyEND\n")
-        await within(5, command.closed())
-    finally:
-        assert succeeds("umount", "--lazy", str(small))
 
 
 async def test_who_tampers_with_the_spill_is_found_out(runner: Runner, bench: Bench) -> None:

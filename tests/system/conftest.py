@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sidecar.conftest import bench, make_site, runner
 from tests.system import support
+
+__all__ = ["bench", "make_site", "runner"]
+"""Fixtures that the tests of the sidecar have as well."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

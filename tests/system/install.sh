@@ -11,6 +11,9 @@ need promtool prometheus
 need gcc gcc libc6-dev
 need taskset util-linux
 need systemd-analyze systemd
+need bwrap bubblewrap
+need curl curl
+need openssl openssl
 
 if [ "${#packages[@]}" -eq 0 ]; then
   exit 0

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.rig import free_port
+from bench.exec import Shell
+from bench.rig import WrongAnswerError, free_port
 from tests.system.support import ROOT, need, running
 
 if TYPE_CHECKING:
@@ -151,3 +152,24 @@ def test_each_protocol_has_its_figure() -> None:
         "messages",
         "gemini",
     ]
+
+
+@pytest.mark.timeout(120)
+def test_the_benchmark_of_the_sidecar_runs_and_states_figures(tmp_path: Path) -> None:
+    stored = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench.exec", "--quick", "--json", str(stored)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(stored.read_text())["figures"]
+    assert 0 < figures["seq_throughput"] < 10
+    assert 0 < figures["memory_shim_mib"] < 32
+    assert figures["relay_p50"] > 0
+
+
+def test_an_output_that_lacks_a_byte_ends_the_run(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.run("printf 12345", 5)
+    with pytest.raises(WrongAnswerError, match="5 of 6 bytes"):
+        shell.run("printf 12345", 6)
