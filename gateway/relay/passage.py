@@ -18,7 +18,6 @@ from gateway.policy.error_body import (
     ErrorBody,
     as_utf8,
     details_of,
-    is_exhausted,
     read_document,
     read_error,
     words_of,
@@ -358,8 +357,7 @@ def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> b
     it says that the fault is its own, which only a used up quota contradicts.
     """
     words = read_error(plain)
-    named = is_exhausted(f"{words.code} {words.type}", "")
-    spent = named or (not told_to_wait and is_exhausted(words.code, words.all))
+    spent = failures.is_spent(words, told_to_wait=told_to_wait)
     if status >= 500:
         return not spent
     error = _error_in(call, plain)
