@@ -173,6 +173,18 @@ def must_be_judged(call: Call, content_type: str) -> bool:
     )
 
 
+async def of_other_kind(call: Call, exchange: Exchange, first: bytes) -> Outcome:
+    """An answer that turned out to be no stream of events. What could be no answer is judged; sound
+    and images are one, whatever was asked for.
+    """
+    content_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if must_be_judged(call, content_type):
+        return await judge(call, exchange, first)
+    if call.downstream.started:
+        return await refuse_kind()
+    return await relay(call, exchange, first)
+
+
 async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     """Hold a 200 that is no stream until it can be told from an answer, then pass it or fail.
 

@@ -93,7 +93,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         await pump.run()
     except NotAStreamError as error:
         record.stream = None
-        return await passage.judge(call, exchange, error.first)
+        return await passage.of_other_kind(call, exchange, error.first)
     except asyncio.CancelledError:
         if call.interrupted:
             pump.give_up(replies.DRAINING, Verdict.DRAINED)

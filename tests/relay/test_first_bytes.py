@@ -153,3 +153,27 @@ async def test_a_compressed_answer_that_does_not_begin_is_tried_again(
         gateway = await start_gateway(upstream.port, retry=FAST, timeouts=Timeouts(first_event=0.2))
         assert (await ask(gateway.port)).body == WHOLE
         assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "audio/mpeg", "application/json-seq"])
+@pytest.mark.parametrize("body", [b"\0\1\2\xff", b'\x1e{"a":1}\n', b"plain words"])
+async def test_a_whole_answer_of_another_kind_passes(
+    start_gateway: StartGateway, kind: str, body: bytes
+) -> None:
+    whole = head("200 OK", f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body
+    async with FakeUpstream([whole]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.clean, answer.body) == (200, True, body)
+        assert len(upstream.requests) == 1
+
+
+async def test_another_kind_does_not_fill_a_stream_that_has_begun(
+    start_gateway: StartGateway,
+) -> None:
+    sound = head("200 OK", "Content-Type: audio/mpeg", "Content-Length: 2") + b"\0\1"
+    async with FakeUpstream([SSE, chunk(ROLE), after(0.4), FIN], [sound]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        answer = await ask(gateway.port)
+        assert b"does not fit the stream begun" in answer.body
+        assert b"\0" not in answer.body
