@@ -258,8 +258,12 @@ def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
     return Failed(error, Failure(Reason.STALLED, retryable=True, begun=begun), fields=fields)
 
 
-def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:
-    """A stream that ended before anything of it was handed on."""
+def of_stream(
+    stream: Stream, sent_at: float, now: float, fields: Fields, *, begun: bool = False
+) -> Failed:
+    """A stream that ended before anything of it was handed on; ``begun``: a part of what may have
+    been one had come.
+    """
     # What could not be read may have been content.
     after_content = stream.first_content_at is not None or stream.opaque_events > 0
     verdict, error = stream.verdict, stream.error
@@ -285,7 +289,7 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
         fault, reason = faults.cut(verdict, begun=False), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
     failure = Failure(
-        reason, retryable=True, after_content=after_content, begun=stream.broken_inside
+        reason, retryable=True, after_content=after_content, begun=begun or stream.broken_inside
     )
     return Failed(told, failure, fields=fields)
 
