@@ -249,6 +249,7 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
             whole = await _hold(call, exchange, held) and not exchange.broke
     except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
+        held += exchange.ready()
     if not (whole or exchange.broke or _must_be_told(call)):
         return await relay(call, exchange, bytes(held))
     plain, decoded = _plain_error(exchange, bytes(held))
