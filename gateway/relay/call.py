@@ -128,6 +128,8 @@ class Call:
     """Kept from the first fallback on."""
     primed: bool = False
     """The head of a stream is out, for keepalives, and nothing of a stream."""
+    met_stale: bool = False
+    """One of its tries was sent on a pooled connection that was dead: there may be more of them."""
     pulse: Pulse = field(init=False)
     """Its keepalives."""
 

@@ -28,6 +28,7 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import Answer, RawClient, ask, request
 from tests.relay.streams import WHOLE
+from tests.relay.support import BUSY, FAST, JSON, PLAIN
 
 if TYPE_CHECKING:
     from tests.relay.conftest import Gateway, StartGateway
@@ -252,3 +253,19 @@ def test_the_form_of_the_gateways_own_key(
     request = SimpleNamespace(raw_headers=[(name.encode(), b"x") for name in fields])
     call = Call(request, record, None, "/")  # type: ignore[arg-type]
     assert auth_form(call, host) is form
+
+
+async def test_a_request_meets_one_dead_connection_at_most(start_gateway: StartGateway) -> None:
+    warm = asyncio.Event()
+    dead: list[Step] = [FIN]
+    async with FakeUpstream(*[[warm, json_answer(JSON)]] * 3, dead, BUSY) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        asked = [asyncio.create_task(ask(gateway.port, PLAIN)) for _ in range(3)]
+        await upstream.wait_for(3)
+        warm.set()
+        await asyncio.gather(*asked)
+        assert (await ask(gateway.port, PLAIN)).status >= 500
+        used = [seen.connection for seen in upstream.requests[3:]]
+        assert used[0] <= 3
+        assert used[1:] == [4, 5, 6, 7]
+        assert (await gateway.record(4)).attempts == 4
