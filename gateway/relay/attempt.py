@@ -152,7 +152,8 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
     stream = content and pump.may_be_stream(call, content_type)
-    if call.downstream.started and (not stream or is_compressed(coding)):
+    differs = not stream or is_compressed(coding) or exchange.status != call.record.status
+    if call.downstream.started and differs:
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
         judged = content and content_type != "text/event-stream"
