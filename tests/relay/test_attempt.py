@@ -258,7 +258,8 @@ def test_the_form_of_the_gateways_own_key(
 async def test_a_request_meets_one_dead_connection_at_most(start_gateway: StartGateway) -> None:
     warm = asyncio.Event()
     dead: list[Step] = [FIN]
-    async with FakeUpstream(*[[warm, json_answer(JSON)]] * 3, dead, BUSY) as upstream:
+    good: list[Step] = [warm, json_answer(JSON)]
+    async with FakeUpstream(good, good, good, dead, BUSY) as upstream:
         gateway = await start_gateway(upstream.port, retry=FAST)
         asked = [asyncio.create_task(ask(gateway.port, PLAIN)) for _ in range(3)]
         await upstream.wait_for(3)
@@ -269,3 +270,16 @@ async def test_a_request_meets_one_dead_connection_at_most(start_gateway: StartG
         assert used[0] <= 3
         assert used[1:] == [4, 5, 6, 7]
         assert (await gateway.record(4)).attempts == 4
+
+
+async def test_a_stored_answer_is_asked_for_as_often_as_it_takes(
+    start_gateway: StartGateway,
+) -> None:
+    """To read one does nothing at the provider."""
+    poll = request("/up/v1/responses/resp_1", None, method="GET")
+    done = json_answer(b'{"object":"response"}')
+    async with FakeUpstream([done], BUSY, [done]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert [(await ask(gateway.port, poll)).status for _ in range(3)] == [200, 200, 200]
+        assert len(upstream.requests) == 4
+        assert upstream.connections == 1
