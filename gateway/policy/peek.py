@@ -7,6 +7,7 @@ cannot be read is unknown, not an error: the provider is the one to judge a requ
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
@@ -99,6 +100,10 @@ _BEDROCK_PATH = re.compile(
     r"/model/([^/?]++)/(converse|invoke)(-stream|-with-response-stream)?+(?![^?])"
 )
 _DEPLOYMENT_PATH = re.compile(r"/deployments/([^/?]++)/")
+_REFERENCE = re.compile(
+    b'"%b"' % b"".join(b"(?:%c|\\\\u00(?i:%02x))" % (mark, mark) for mark in b"item_reference")
+)
+"""The word as a whole text, any of its letters escaped."""
 _FORM_FIELD = re.compile(
     rb'name="(model|stream|n)"(?:\r\n[^\r\n]{1,200}+)?+\r\n\r\n([^\r\n]{0,256}+)\r\n'
 )
@@ -182,16 +187,27 @@ def _reread(body: bytes) -> _Body | None:
     if len(body) > _MAX_LENIENT:
         return None
     try:
-        value = json.loads(body.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError):
+        value = json.loads(
+            body.decode("utf-8", "replace"),
+            strict=False,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+        if not isinstance(value, dict):
+            return None
+        kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
+        for name, field in kept.items():
+            if isinstance(field, list):  # of a prompt: that it is there, and how many there are
+                kept[name] = [type(item)() if isinstance(item, str | list) else 0 for item in field]
+        return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError, msgspec.DecodeError):
         return None
-    if not isinstance(value, dict):
-        return None
-    kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
-    for name, field in kept.items():
-        if isinstance(field, list):  # of a prompt: that it is there, and how many there are
-            kept[name] = [type(item)() if isinstance(item, str | list) else 0 for item in field]
-    return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _finite(number: str) -> float | None:
+    """A number as strict JSON can hold it; None for the others (NaN, Infinity, 1e999)."""
+    value = float(number)
+    return value if math.isfinite(value) else None
 
 
 def _value(raw: msgspec.Raw) -> object:
@@ -229,7 +245,7 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
     )
     stored = stored or _begins(fields.container, b'"') or _has_id(fields.container)
     # A text that holds the word has its quotation marks escaped.
-    refers = _says(fields.input) and b'"item_reference"' in body
+    refers = _says(fields.input) and _REFERENCE.search(body) is not None
     return stored or refers or _has_id(fields.prompt)
 
 

@@ -6,7 +6,7 @@ The table (what ``failure_of_status`` and the readers' error types say, and ``de
 failure before anything was handed on                 tried again
 ====================================================  ========================================
 DNS, connect, TLS (nothing was sent)                  yes
-a reused connection that died without a byte          once, at once, outside these counts (1)
+a reused connection that died without a byte          once per request, at once, not counted (1)
 sent in full, no byte came back (may be billed)       inference: ``ambiguous`` times, within 30 s
 408, 409, 425, 5xx (not 501, 505)                     yes
 424 that the provider calls ModelErrorException       yes

@@ -2,6 +2,7 @@
 
 The request is sent on a pooled connection if there is one. Should that turn out to have been dead
 all along, the same request goes out once more, at once, on a fresh one: that is part of this try.
+Later tries of the request are then sent on fresh ones at once, so that this happens only once.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     assert body is not None
     head = _head(call, destination, endpoint)
     # What must be sent only once is not risked on a connection that may be dead.
-    fresh = body.kept is None or call.asks_no_retry or _must_go_once(call)
+    once = body.kept is None or call.asks_no_retry or _must_go_once(call)
+    fresh = once or call.met_stale
     _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):
@@ -101,7 +103,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
         except StaleConnectionError:
             exchange.close()
             tools.metrics.attempt(destination.provider.name, "stale_connection")
-            fresh = True
+            fresh = call.met_stale = True
         except BaseException:
             exchange.close()
             raise
@@ -150,7 +152,8 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     if exchange.status >= 400 and passage.may_be_told(call, content_type):
         return passage.hold_error(call, exchange)
     stream = content and pump.may_be_stream(call, content_type)
-    if call.downstream.started and (not stream or is_compressed(coding)):
+    differs = not stream or is_compressed(coding) or exchange.status != call.record.status
+    if call.downstream.started and differs:
         # Its head is out, for keepalives: only a stream like the one that was announced fits it,
         # and an error's words.
         judged = content and content_type != "text/event-stream"

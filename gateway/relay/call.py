@@ -128,6 +128,8 @@ class Call:
     """Kept from the first fallback on."""
     primed: bool = False
     """The head of a stream is out, for keepalives, and nothing of a stream."""
+    met_stale: bool = False
+    """One of its tries was sent on a pooled connection that was dead: there may be more of them."""
     pulse: Pulse = field(init=False)
     """Its keepalives."""
 
@@ -163,11 +165,12 @@ class Call:
     @property
     def goes_once(self) -> bool:
         """Whether asking twice would do something twice at the provider: the answer may go on being
-        made, and billed, after its request has failed, or it becomes a part of what is stored.
+        made, and billed, after its request has failed, or it becomes a part of what is stored. What
+        only reads a stored answer does nothing.
         """
         facts = self.facts
         responses = self.protocol is not None and self.protocol.name == "openai_responses"
-        unknown = responses and not facts.readable
+        unknown = responses and not facts.readable and self.request.method == "POST"
         return facts.background is True or facts.appends or unknown
 
     def secrets(self) -> tuple[str, ...]:

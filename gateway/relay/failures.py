@@ -16,7 +16,14 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import Code, GatewayError, Origin
-from gateway.policy.error_body import details_of, error_in_stream, is_exhausted
+from gateway.policy.error_body import (
+    ErrorBody,
+    Words,
+    details_of,
+    error_in_stream,
+    is_exhausted,
+    read_error,
+)
 from gateway.policy.retry import Failure, Reason, failure_of_status, retry_delay
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
@@ -191,21 +198,31 @@ def of_status(
 
 def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
-    error = _final_if_exhausted(error)
+    wait = retry_delay(details_of(said))
+    error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
-    failure = Failure(Reason.INVALID, error.retryable, retry_after=retry_delay(details_of(said)))
+    failure = Failure(Reason.INVALID, error.retryable, retry_after=wait)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
 
 
-def _final_if_exhausted(error: ProviderError) -> ProviderError:
-    """An error that speaks of a used up quota stays, whatever its type says; Google alone calls
-    its rate limits so.
+def _final_if_exhausted(error: ProviderError, said: bytes, *, told_to_wait: bool) -> ProviderError:
+    """An error that speaks of a used up quota stays, whatever its type says, wherever in ``said``
+    it does; Google alone calls its rate limits so.
     """
     if "RESOURCE_EXHAUSTED" in (error.code, error.type):
         return error
-    final = is_exhausted(error.code or error.type, error.message or "")
+    own = Words(ErrorBody.JSON, error.code, error.message or "", error.type)
+    final = any(is_spent(words, told_to_wait=told_to_wait) for words in (own, read_error(said)))
     return replace(error, retryable=False) if final else error
+
+
+def is_spent(words: Words, *, told_to_wait: bool) -> bool:
+    """Whether an error says that a quota is used up. What says when to come back is a limit that
+    passes, unless it is called by that name.
+    """
+    named = is_exhausted(f"{words.code} {words.type}", "")
+    return named or (not told_to_wait and is_exhausted(words.code, words.all))
 
 
 def _told(error: ProviderError) -> GatewayError:
@@ -241,20 +258,25 @@ def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
     return Failed(error, Failure(Reason.STALLED, retryable=True, begun=begun), fields=fields)
 
 
-def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Failed:
-    """A stream that ended before anything of it was handed on."""
+def of_stream(
+    stream: Stream, sent_at: float, now: float, fields: Fields, *, begun: bool = False
+) -> Failed:
+    """A stream that ended before anything of it was handed on; ``begun``: a part of what may have
+    been one had come.
+    """
     # What could not be read may have been content.
     after_content = stream.first_content_at is not None or stream.opaque_events > 0
     verdict, error = stream.verdict, stream.error
     if error is not None:
-        error = _final_if_exhausted(error)
         frames = stream.withheld
         said = error_in_stream(frames)
+        wait = retry_delay(details_of(said))
+        error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
         failure = Failure(
             Reason.ERROR_EVENT,
             error.retryable,
             after_content=after_content,
-            retry_after=retry_delay(details_of(said)),
+            retry_after=wait,
         )
         return Failed(
             _told(error), failure, provider_error=error, fields=fields, said=said, frames=frames
@@ -267,7 +289,7 @@ def of_stream(stream: Stream, sent_at: float, now: float, fields: Fields) -> Fai
         fault, reason = faults.cut(verdict, begun=False), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
     failure = Failure(
-        reason, retryable=True, after_content=after_content, begun=stream.broken_inside
+        reason, retryable=True, after_content=after_content, begun=begun or stream.broken_inside
     )
     return Failed(told, failure, fields=fields)
 

@@ -24,7 +24,8 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
     speaks the protocol of the request as far as that is known.
     """
     first, protocol = call.destination, call.protocol
-    alone = not call.inference or call.goes_once or call.facts.bound or call.asks_no_retry
+    bound = call.facts.bound or call.goes_once or call.request.method != "POST"
+    alone = not call.inference or bound or call.asks_no_retry
     if first is None or protocol is None or first.observes or alone:
         return
     for name in first.provider.fallback:

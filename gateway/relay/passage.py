@@ -18,7 +18,6 @@ from gateway.policy.error_body import (
     ErrorBody,
     as_utf8,
     details_of,
-    is_exhausted,
     read_document,
     read_error,
     words_of,
@@ -174,6 +173,18 @@ def must_be_judged(call: Call, content_type: str) -> bool:
     )
 
 
+async def of_other_kind(call: Call, exchange: Exchange, first: bytes) -> Outcome:
+    """An answer that turned out to be no stream of events. What could be no answer is judged; sound
+    and images are one, whatever was asked for.
+    """
+    content_type = exchange.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    if must_be_judged(call, content_type):
+        return await judge(call, exchange, first)
+    if call.downstream.started:
+        return await refuse_kind()
+    return await relay(call, exchange, first)
+
+
 async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     """Hold a 200 that is no stream until it can be told from an answer, then pass it or fail.
 
@@ -238,6 +249,7 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
             whole = await _hold(call, exchange, held) and not exchange.broke
     except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
+        held += exchange.ready()
     if not (whole or exchange.broke or _must_be_told(call)):
         return await relay(call, exchange, bytes(held))
     plain, decoded = _plain_error(exchange, bytes(held))
@@ -358,8 +370,7 @@ def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> b
     it says that the fault is its own, which only a used up quota contradicts.
     """
     words = read_error(plain)
-    named = is_exhausted(f"{words.code} {words.type}", "")
-    spent = named or (not told_to_wait and is_exhausted(words.code, words.all))
+    spent = failures.is_spent(words, told_to_wait=told_to_wait)
     if status >= 500:
         return not spent
     error = _error_in(call, plain)

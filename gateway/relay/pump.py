@@ -93,7 +93,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
         await pump.run()
     except NotAStreamError as error:
         record.stream = None
-        return await passage.judge(call, exchange, error.first)
+        return await passage.of_other_kind(call, exchange, error.first)
     except asyncio.CancelledError:
         if call.interrupted:
             pump.give_up(replies.DRAINING, Verdict.DRAINED)
@@ -109,7 +109,7 @@ async def relay(tools: Tools, call: Call, exchange: Exchange) -> Outcome:
     _note_failure(call, stream, now - (stream.last_progress_at or exchange.sent_at))
     if pump.committed:
         return Answered()
-    return failures.of_stream(stream, exchange.sent_at, now, exchange.fields)
+    return failures.of_stream(stream, exchange.sent_at, now, exchange.fields, begun=pump.begun)
 
 
 def _note_failure(call: Call, stream: Stream, silence: float) -> None:
@@ -136,7 +136,8 @@ class Pump:
 
     __slots__ = (
         "_armed_for", "_beat", "_begun", "_blocked", "_call", "_content", "_down", "_exchange",
-        "_first", "_flowing", "_known", "_loop", "_stream", "_task", "_timer", "_woken", "declared",
+        "_feeds", "_first", "_flowing", "_known", "_loop", "_stream", "_task", "_timer", "_woken",
+        "declared",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +153,9 @@ class Pump:
         """
         declared = exchange.headers.get("Content-Type", "")
         self.declared = declared.lower().startswith("text/event-stream")
+        # What it holds back it may be given before it is known. Nothing compressed is held back.
+        coded = is_compressed(exchange.headers.get("Content-Encoding"))
+        self._feeds = self.declared and (not coded or call.destination_observes)
         self._beat = beat
         self._flowing = False
         self._known = False  # what has come is a stream; until then it is kept in `_first`
@@ -216,11 +220,12 @@ class Pump:
         record.first_byte_at = record.first_byte_at or now
         first = self._first = self._first + chunk
         self._known = self._is_stream(first)
-        if not self._known:
-            return b""
-        self._first = b""
-        self.show_life()
-        return self._stream.receive_data(first, now)
+        if self._known:
+            self._first = b""
+            self.show_life()
+        if self._feeds:
+            return self._stream.receive_data(chunk, now)
+        return self._stream.receive_data(first, now) if self._known else b""
 
     def _is_stream(self, first: bytes) -> bool:
         """Whether this is known to be a stream; raises if it is known to be none."""
@@ -230,7 +235,7 @@ class Pump:
         if is_compressed(coding):
             decoder = Decoder(coding)
             found = kind.is_stream(decoder.feed(first), declared=self.declared)
-            found = False if decoder.failed else found
+            found = self.declared if decoder.failed else found
         else:
             found = kind.is_stream(first, declared=self.declared)
         if found is False:
@@ -238,21 +243,29 @@ class Pump:
         return found is True
 
     def _take_end(self) -> bytes:
-        self._refuse_unknown()
-        now = monotonic()
+        out, now = self._take_unknown(), monotonic()
         if self._exchange.broke:
-            return self._stream.receive_reset(now)
-        return self._stream.receive_eof(now)
+            return out + self._stream.receive_reset(now)
+        return out + self._stream.receive_eof(now)
 
-    def _refuse_unknown(self) -> None:
-        """Nothing more comes: what was not known to be a stream is none."""
-        if not (self._known or self.declared):
+    def _take_unknown(self) -> bytes:
+        """Nothing more comes: what is not known to be a stream is what it says that it is."""
+        if self._known:
+            return b""
+        if not self.declared:
             raise NotAStreamError(self._first)
+        self._known = True
+        return b"" if self._feeds else self._stream.receive_data(self._first, monotonic())
 
     @property
     def committed(self) -> bool:
         """Whether the client sees the stream, or must as soon as there is anything to be seen."""
-        return self._stream.committed and (self._known or self.declared)
+        return self._stream.committed and (self._known or self._feeds)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a part of something that is not known to be a stream."""
+        return not self._known and bool(self._first.strip())
 
     def show_life(self) -> None:
         """This is a stream of events: if it is held for long, its client is shown that it lives."""
@@ -268,7 +281,7 @@ class Pump:
     def _break(self) -> bytes:
         """The connection broke; what had come before is still there to be read."""
         out = self._take_rest(self._exchange.ready())
-        self._refuse_unknown()
+        out += self._take_unknown()
         return out + self._stream.receive_reset(monotonic())
 
     def _was_woken(self) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import copy
 import functools
 import itertools
+import re
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -51,6 +52,8 @@ MAX_HEAD: Final = 1024 * 1024
 
 _WHOLE: Final = 64 * 1024
 """A kept body up to this size is written together with the head, without a task of its own."""
+
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 
 class NotHttpError(Exception):
@@ -115,7 +118,38 @@ class _Protocol(ResponseHandler):
 
     aiohttp then closes the connection and keeps the error for the next answer, of which there is
     none; the end of the connection does not tell the body either, for its parser has let go of it.
+    And an error in what one read brought takes with it the answers that begin in the same read: so
+    the parser gets a head first, and what follows it when the answer is there.
     """
+
+    _awaited = False
+    """The head of the answer has not come yet."""
+    _last = b""
+    """The end of what has come, where it may be half of a head's end."""
+
+    def set_response_params(self, **params: Any) -> None:
+        self._awaited, self._last = True, b""
+        super().set_response_params(**params)
+
+    def feed_data(
+        self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0
+    ) -> None:
+        self._awaited = data[0].code < 200
+        super().feed_data(data, size)
+
+    def data_received(self, data: bytes) -> None:
+        while self._awaited and self.exception() is None:
+            found = _HEAD_END.search(self._last + data)
+            if found is None:
+                self._last = (self._last + data)[-2:]
+                break
+            end = found.end() - len(self._last)
+            self._last = b""
+            super().data_received(data[:end])
+            data = data[end:]
+            if not data:
+                return
+        super().data_received(data)
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
         body = self._payload

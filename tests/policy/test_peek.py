@@ -240,6 +240,7 @@ def test_what_goes_on_from_something_stored_is_bound_to_its_provider(name: str) 
         ({"container": {"id": None}}, False),
         ({"input": [{"type": "item_reference", "id": "rs_1"}]}, True),
         ({"input": [{"role": "user", "content": 'say "item_reference"'}]}, False),
+        ({"input": [{"role": "user", "content": r'"item\u005freference"'}]}, False),
         ({"input": [{"type": "item_reference", "id": "rs_1"}, "\ud83d"]}, True),
     ],
 )
@@ -295,3 +296,24 @@ def test_a_list_of_prompts_that_is_not_strict_is_counted_all_the_same() -> None:
 def test_a_deep_prompt_that_is_not_strict_costs_nothing() -> None:
     deep = b'{"stream":true,"messages":[' + b"[" * 800 + b'"\xff"' + b"]" * 800 + b"]}"
     assert peek(deep) == RequestFacts(stream=True, asks=True, readable=True)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        '"n":%s',
+        '"prompt":{"x":%s}',
+        '"input":{"a":[1,{"b":%s}]}',
+        '"generationConfig":{"temperature":%s,"candidateCount":2}',
+    ],
+)
+def test_numbers_that_json_does_not_have_hide_nothing(field: str, number: str) -> None:
+    facts = peek(b'{"model":"m","bad":"\xff",%b}' % (field % number).encode())
+    assert (facts.model, facts.readable) == ("m", True)
+    assert facts.choices == (2 if "Count" in field else 1)
+
+
+@pytest.mark.parametrize("word", [rb"item\u005freference", rb"\u0069tem\u005Freference"])
+def test_a_reference_may_be_spelled_with_escapes(word: bytes) -> None:
+    assert peek(b'{"input":[{"type":"%b","id":"x"}]}' % word).bound

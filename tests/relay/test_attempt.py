@@ -28,6 +28,7 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import Answer, RawClient, ask, request
 from tests.relay.streams import WHOLE
+from tests.relay.support import BUSY, FAST, JSON, PLAIN
 
 if TYPE_CHECKING:
     from tests.relay.conftest import Gateway, StartGateway
@@ -252,3 +253,33 @@ def test_the_form_of_the_gateways_own_key(
     request = SimpleNamespace(raw_headers=[(name.encode(), b"x") for name in fields])
     call = Call(request, record, None, "/")  # type: ignore[arg-type]
     assert auth_form(call, host) is form
+
+
+async def test_a_request_meets_one_dead_connection_at_most(start_gateway: StartGateway) -> None:
+    warm = asyncio.Event()
+    dead: list[Step] = [FIN]
+    good: list[Step] = [warm, json_answer(JSON)]
+    async with FakeUpstream(good, good, good, dead, BUSY) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        asked = [asyncio.create_task(ask(gateway.port, PLAIN)) for _ in range(3)]
+        await upstream.wait_for(3)
+        warm.set()
+        await asyncio.gather(*asked)
+        assert (await ask(gateway.port, PLAIN)).status >= 500
+        used = [seen.connection for seen in upstream.requests[3:]]
+        assert used[0] <= 3
+        assert used[1:] == [4, 5, 6, 7]
+        assert (await gateway.record(4)).attempts == 4
+
+
+async def test_a_stored_answer_is_asked_for_as_often_as_it_takes(
+    start_gateway: StartGateway,
+) -> None:
+    """To read one does nothing at the provider."""
+    poll = request("/up/v1/responses/resp_1", None, method="GET")
+    done = json_answer(b'{"object":"response"}')
+    async with FakeUpstream([done], BUSY, [done]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert [(await ask(gateway.port, poll)).status for _ in range(3)] == [200, 200, 200]
+        assert len(upstream.requests) == 4
+        assert upstream.connections == 1

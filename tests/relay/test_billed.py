@@ -56,8 +56,16 @@ IN_PIECES = head("200 OK", "Content-Type: application/json", "Transfer-Encoding:
         [SSE, chunk(ROLE + text("a")[:-9]), FIN],
         [SSE, chunk(ROLE + text("a")[:-9]), HOLD],
         [IN_PIECES + chunk(JSON[:-5]) + b"zz\r\n", HOLD],
+        [head("200 OK", "Transfer-Encoding: chunked"), chunk(b"dat"), HOLD],
     ],
-    ids=["JSON behind a comment", "torn", "torn and reset", "torn and silent", "broken HTTP"],
+    ids=[
+        "JSON behind a comment",
+        "torn",
+        "torn and reset",
+        "torn and silent",
+        "broken HTTP",
+        "unknown",
+    ],
 )
 async def test_a_part_of_an_event_or_of_broken_http_goes_nowhere_else(
     start_gateway: StartGateway, script: list[Step]

@@ -10,7 +10,7 @@ import pytest
 from tests.relay import tls
 from tests.relay.fake_upstream import FIN, HOLD, LAST_CHUNK, RST, SSE, FakeUpstream, chunk, head
 from tests.relay.raw_client import ask, request
-from tests.relay.streams import ROLE, last_error, text
+from tests.relay.streams import ROLE, WHOLE, last_error, text
 from tests.relay.support import CHAT, FAST, GOOD, JSON, PLAIN, after, with_backup
 
 if TYPE_CHECKING:
@@ -108,3 +108,67 @@ async def test_what_follows_a_whole_answer_does_not_hurt_it(start_gateway: Start
         gateway = await start_gateway(upstream.port)
         answer = await ask(gateway.port, PLAIN)
         assert (answer.status, answer.body, answer.clean) == (200, JSON, True)
+
+
+# All in one read.
+
+WHOLE_JSON = head("200 OK", "Content-Type: application/json", f"Content-Length: {len(JSON)}") + JSON
+INTERIM = head("103 Early Hints", "Link: x")
+
+
+@pytest.mark.parametrize("stray", [b"stray", b"\0", b"\n", NO_CHUNK, b"\r\n\r\n"])
+@pytest.mark.parametrize("before", [b"", INTERIM], ids=["at once", "after an interim answer"])
+@pytest.mark.parametrize(
+    ("answer", "asked", "body"),
+    [
+        (WHOLE_JSON, PLAIN, JSON),
+        (IN_PIECES + chunk(JSON) + LAST_CHUNK, PLAIN, JSON),
+        (SSE + chunk(WHOLE) + LAST_CHUNK, request(CHAT), WHOLE),
+        (head("200 OK", "Content-Length: 0"), GET, b""),
+    ],
+    ids=["length", "chunks", "stream", "empty"],
+)
+async def test_bytes_behind_a_whole_answer_cost_nothing_but_the_connection(
+    start_gateway: StartGateway,
+    answer: bytes,
+    asked: bytes,
+    body: bytes,
+    before: bytes,
+    stray: bytes,
+) -> None:
+    async with FakeUpstream([before + answer + stray], [before + answer]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        for _ in range(2):
+            told = await ask(gateway.port, asked)
+            assert (told.status, told.clean, told.body) == (200, True, body)
+        assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+async def test_the_end_of_a_head_may_come_in_two_reads(
+    start_gateway: StartGateway, at: int
+) -> None:
+    answer = WHOLE_JSON + b"stray"
+    cut = answer.index(b"\r\n\r\n") + at
+    script: list[Step] = [answer[:cut], after(0.05), answer[cut:]]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port, PLAIN)).body == JSON
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("rest", "end"), [(NO_CHUNK, HOLD), (NO_CHUNK, FIN), (NO_CHUNK, RST), (b"", FIN), (b"", RST)]
+)
+async def test_the_words_of_an_error_that_breaks_off_are_read(
+    start_gateway: StartGateway, rest: bytes, end: Step
+) -> None:
+    quota = b'{"error":{"message":"pay","code":"insufficient_quota"}}'
+    fields = ("Content-Type: application/json", "Transfer-Encoding: chunked")
+    script: list[Step] = [head("429 Pay", *fields) + chunk(quota) + rest, end]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert answer.status == 429
+        assert b"insufficient_quota" in answer.body
+        assert len(upstream.requests) == 1

@@ -153,3 +153,70 @@ async def test_a_compressed_answer_that_does_not_begin_is_tried_again(
         gateway = await start_gateway(upstream.port, retry=FAST, timeouts=Timeouts(first_event=0.2))
         assert (await ask(gateway.port)).body == WHOLE
         assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("kind", ["application/octet-stream", "audio/mpeg", "application/json-seq"])
+@pytest.mark.parametrize("body", [b"\0\1\2\xff", b'\x1e{"a":1}\n', b"plain words"])
+async def test_a_whole_answer_of_another_kind_passes(
+    start_gateway: StartGateway, kind: str, body: bytes
+) -> None:
+    whole = head("200 OK", f"Content-Type: {kind}", f"Content-Length: {len(body)}") + body
+    async with FakeUpstream([whole]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.clean, answer.body) == (200, True, body)
+        assert len(upstream.requests) == 1
+
+
+async def test_another_kind_does_not_fill_a_stream_that_has_begun(
+    start_gateway: StartGateway,
+) -> None:
+    sound = head("200 OK", "Content-Type: audio/mpeg", "Content-Length: 2") + b"\0\1"
+    async with FakeUpstream([SSE, chunk(ROLE), after(0.4), FIN], [sound]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        answer = await ask(gateway.port)
+        assert b"does not fit the stream begun" in answer.body
+        assert b"\0" not in answer.body
+
+
+@pytest.mark.parametrize("first", [b"\n", b" ", b"\r\n\r\n", BOM, BOM + b"\n"])
+async def test_json_behind_blank_bytes_is_none_of_the_events_it_says_it_is(
+    start_gateway: StartGateway, first: bytes
+) -> None:
+    script: list[Step] = [SSE, chunk(first), after(0.05), chunk(JSON), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (200, first + JSON)
+        assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("body", [JSON, b"\n\n" + JSON, WHOLE, b"\n\n" + WHOLE, b"\n"])
+async def test_what_is_compressed_is_known_when_something_of_it_can_be_read(
+    start_gateway: StartGateway, body: bytes
+) -> None:
+    coded = gzip.compress(body)
+    kind = ("Content-Type: text/event-stream", "Content-Encoding: gzip")
+    start = head("200 OK", *kind, "Transfer-Encoding: chunked")
+    script: list[Step] = [start, chunk(coded[:10]), after(0.05), chunk(coded[10:]), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (200, coded)
+        assert answer.clean == (body != b"\n")
+
+
+async def test_blank_lines_of_a_stream_are_held_no_longer_than_anything(
+    start_gateway: StartGateway,
+) -> None:
+    go = asyncio.Event()
+    async with FakeUpstream([SSE, chunk(b"\n\n"), go, chunk(EVENTS), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, hold_max=0.1)
+        async with RawClient(gateway.port) as client, asyncio.timeout(3):
+            await client.send(RESPONSES)
+            await client.read_head()
+            await client.read_until(b"\n\n\r\n")
+            go.set()
+            body, clean = await client.answer_body()
+        assert clean
+        assert EVENTS in body

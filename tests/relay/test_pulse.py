@@ -297,3 +297,27 @@ async def test_a_compressed_stream_that_does_not_fit_the_head_is_refused_at_once
         answer = await ask(gateway.port)
         assert last_error(answer.body)["code"] == "upstream_invalid_response"
         assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("status", ["201 Created", "206 Partial Content"])
+async def test_a_stream_with_another_status_does_not_fill_a_head_that_is_out(
+    start_gateway: StartGateway, status: str
+) -> None:
+    kind = ("Content-Type: text/event-stream", "Transfer-Encoding: chunked")
+    other: list[Step] = [head(status, *kind), chunk(WHOLE), LAST_CHUNK]
+    first: list[Step] = [SSE, chunk(ROLE), after(0.2), LAST_CHUNK]
+    async with FakeUpstream(first, other) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        answer = await ask(gateway.port)
+        assert last_error(answer.body)["code"] == "upstream_invalid_response"
+        assert len(upstream.requests) == 2
+
+
+async def test_a_stream_without_a_type_fills_a_head_that_is_out(
+    start_gateway: StartGateway,
+) -> None:
+    other: list[Step] = [head("200 OK", "Transfer-Encoding: chunked"), chunk(WHOLE), LAST_CHUNK]
+    first: list[Step] = [SSE, chunk(ROLE), after(0.2), LAST_CHUNK]
+    async with FakeUpstream(first, other) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST, hold_keepalive=0.1)
+        assert without_beats((await ask(gateway.port)).body) == WHOLE

@@ -31,9 +31,17 @@ def test_anything_else_is_none(body: bytes, before: bytes) -> None:
     assert True not in said
 
 
-@pytest.mark.parametrize("begin", [b"", b"\n", b"\xef", BOM, b"x: y", b"data"])
+@pytest.mark.parametrize("begin", [b":", b"x: y", b"data", b"\n\nd", BOM + b"d", b"\xef\xbf"])
 def test_what_says_that_it_is_a_stream_is_one(begin: bytes) -> None:
     assert is_stream(begin, declared=True) is True
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"\n", b"\r\n\r\n", b" ", BOM[:1], BOM[:2], BOM, BOM + b"\n"]
+)
+def test_what_is_blank_may_be_followed_by_anything(begin: bytes) -> None:
+    assert is_stream(begin, declared=True) is None
+    assert is_stream(begin, declared=False) is None
 
 
 @pytest.mark.parametrize("begin", [b"{", b"\n[", BOM + b"<"])
@@ -44,3 +52,5 @@ def test_what_only_says_so_is_none(begin: bytes) -> None:
 def test_blank_bytes_are_not_waited_behind_without_end() -> None:
     assert is_stream(b"\n" * 65_536, declared=False) is None
     assert is_stream(b"\n" * 65_537, declared=False) is False
+    assert is_stream(b"\n" * 65_536, declared=True) is None
+    assert is_stream(b"\n" * 65_537, declared=True) is True

@@ -1,0 +1,62 @@
+"""A quota that is used up is asked for once, however deep in an error it is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.relay.fake_upstream import LAST_CHUNK, SSE, FakeUpstream, chunk, json_answer
+from tests.relay.raw_client import ask
+from tests.relay.support import FAST, GOOD, PLAIN, with_backup
+
+if TYPE_CHECKING:
+    from tests.relay.conftest import StartGateway
+
+SPENT = {
+    "message": "You exceeded your current quota, please check your plan and billing details.",
+    "type": "insufficient_quota",
+}
+NESTED = {
+    "raw text": {"message": "x", "code": 429, "metadata": {"raw": json.dumps({"error": SPENT})}},
+    "raw text of a 5xx": {
+        "message": "x",
+        "code": 502,
+        "metadata": {"raw": json.dumps({"error": SPENT})},
+    },
+    "an error in an error": {"message": "x", "error": SPENT},
+    "details": {"message": "x", "details": "insufficient_quota"},
+}
+nested = pytest.mark.parametrize("error", NESTED.values(), ids=NESTED)
+
+
+@nested
+@pytest.mark.parametrize("kind", ["http", "stream", "json"])
+async def test_a_nested_quota_is_asked_once_and_of_nobody_else(
+    start_gateway: StartGateway, error: dict[str, object], kind: str
+) -> None:
+    body = json.dumps({"error": error}).encode()
+    steps = {
+        "http": [json_answer(body, status="429 Pay")],
+        "stream": [SSE, chunk(b"data: " + body + b"\n\n"), LAST_CHUNK],
+        "json": [json_answer(body)],
+    }
+    async with FakeUpstream(steps[kind]) as upstream, FakeUpstream(GOOD) as other:
+        gateway = await start_gateway(upstream.port, retry=FAST, **with_backup(other.port))
+        answer = await (ask(gateway.port) if kind == "stream" else ask(gateway.port, PLAIN))
+        assert answer.status >= 400
+        assert (len(upstream.requests), len(other.requests)) == (1, 0)
+
+
+async def test_a_limit_that_says_when_to_come_back_passes(start_gateway: StartGateway) -> None:
+    error = {
+        "message": "You exceeded your current quota",
+        "code": 429,
+        "details": [{"retryDelay": "0.01s"}],
+    }
+    limited = chunk(b"data: " + json.dumps({"error": error}).encode() + b"\n\n")
+    async with FakeUpstream([SSE, limited, LAST_CHUNK], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).status == 200
+        assert len(upstream.requests) == 2
