@@ -87,5 +87,15 @@ def unreadable(status: Status, error: OSError) -> Status:
     return msgspec.structs.replace(status, output=output)
 
 
+def altered(status: Status, size: int) -> Status:
+    """The file, of ``size`` bytes, is not the one that was written."""
+    output = status.output
+    spill = msgspec.structs.replace(output.spill, bytes=size, error=output.spill.error or "EIO")
+    output = msgspec.structs.replace(
+        output, complete=False, bytes=max(output.bytes, size), lines=None, spill=spill
+    )
+    return msgspec.structs.replace(status, output=output)
+
+
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000

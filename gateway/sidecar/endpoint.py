@@ -19,7 +19,7 @@ from gateway.sidecar.answer import compose_answer, summary
 from gateway.sidecar.frames import event
 from gateway.sidecar.service import Caller, Service
 from gateway.sidecar.status import State
-from gateway.sidecar.views import view_of
+from gateway.sidecar.views import looked_at, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Exec
     from gateway.observe.exec_metrics import ExecMetrics
     from gateway.policy.exec_request import ExecRequest
+    from gateway.sidecar.status import Status
     from gateway.sidecar.store import Entry
 
 _PATH = re.compile(r"/v1/exec(?:/(?P<id>[^/]+)(?:/(?P<part>output|events|kill))?)?/?")
@@ -200,10 +201,17 @@ class Endpoint:
             lambda: entry.status.final or entry.status.state is not state, int(wait) / 1000
         )
 
+    async def _readable(self, entry: Entry) -> Status:
+        """The status as the file bears it out. Raises ExecError, 410 where there is none."""
+        try:
+            return await looked_at(entry, self._service.store)
+        except FileNotFoundError:
+            raise _no_longer_there() from None
+
     async def _output(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         if request.query.get("follow") == "1" and request.method == "GET":
             return await self._follow(request, entry)
-        status = entry.now()
+        status = await self._readable(entry)
         size, final = status.output.spill.bytes, status.final
         tag = f'"{entry.id}-{size}"' if final else None
         if tag is not None and request.headers.get("If-None-Match") == tag:
@@ -231,7 +239,7 @@ class Endpoint:
                     if reached < stop:
                         raise EOFError("the output is shorter than it was")
         except FileNotFoundError:
-            raise ExecError(410, "The output of this command is no longer there.") from None
+            raise _no_longer_there() from None
         finally:
             entry.attached -= 1
         await response.write_eof()
@@ -239,11 +247,10 @@ class Endpoint:
 
     async def _follow(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         """The output as it grows, up to its very end; ``offset`` says from where."""
-        start = exec_range.parse_event_id(
-            request.query.get("offset"), entry.now().output.spill.bytes
-        )
+        status = await self._readable(entry)
+        start = exec_range.parse_event_id(request.query.get("offset"), status.output.spill.bytes)
         await entry.until(lambda: entry.started)
-        response = replies.output_response(entry.now(), None, None, None)
+        response = replies.output_response(await self._readable(entry), None, None, None)
         await response.prepare(request)
         entry.attached += 1
         try:
@@ -286,6 +293,10 @@ class Endpoint:
         self._service.kill(entry, number)
         await self._long_poll(request, entry)
         return await self._told(entry)
+
+
+def _no_longer_there() -> ExecError:
+    return ExecError(410, "The output of this command is no longer there.")
 
 
 def _signal_of(body: bytes) -> int:

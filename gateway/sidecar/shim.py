@@ -89,7 +89,7 @@ def run(
     made.leader, made.exec_at = leader, time.monotonic()
     session.Session(
         made,
-        sink.Sink(spill, bounds_of(request)),
+        sink.Sink(spill, bounds_of(request), os.path.join(made.directory, record.SPILL)),
         family.Descendants(leader, wrapped=request["wrapped"]),
         policy,
         pipe=read,

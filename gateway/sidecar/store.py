@@ -15,6 +15,7 @@ import msgspec
 from gateway.observe import logs
 from gateway.policy.exec_request import ExecError
 from gateway.sidecar import kernel
+from gateway.sidecar.account import altered
 from gateway.sidecar.status import Spill, State, Status
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ class Store:
             except OSError as error:
                 logs.logger().warning("exec_record_not_saved", id=entry.id, error=str(error))
         elif status.output.spill.bytes != found.size:
-            status = _altered(status, found.size)
+            status = altered(status, found.size)
         entry.status = status
         entry.ended_at = found.changed_at
 
@@ -292,17 +293,3 @@ class Store:
             await asyncio.to_thread(self.folder.remove, entry.id)
         except OSError as error:
             logs.logger().warning("exec_output_not_removed", id=entry.id, error=str(error))
-
-
-def _altered(status: Status, size: int) -> Status:
-    """The file is not the one that was written."""
-    output = msgspec.structs.replace(
-        status.output,
-        complete=False,
-        bytes=max(status.output.bytes, size),
-        lines=None,
-        spill=msgspec.structs.replace(
-            status.output.spill, bytes=size, error=status.output.spill.error or "EIO"
-        ),
-    )
-    return msgspec.structs.replace(status, output=output)
