@@ -104,6 +104,9 @@ class Session:
         self._told = 0
         self._owed = 0
         self._held_since: float | None = None
+        # A command can read from its own output, and take away what the poll has told of. The flag
+        # is that of this end alone: what opens the pipe anew has another one.
+        os.set_blocking(pipe, False)
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         control.setblocking(False)
@@ -197,7 +200,7 @@ class Session:
             return
         # The grace begins when all is drained that the leader can have written: a slow disk is not
         # a process that holds the pipe.
-        if self._held_since is None and self._sink.seen >= self._owed:
+        if self._held_since is None and self._has_all(self._owed):
             self._held_since = now
         if record.eof_at is not None:
             return
@@ -242,8 +245,12 @@ class Session:
             return
         if ending.owed is None:
             ending.owed = self._sink.seen + self._unread()
-        if ending.drained_at is None and self._sink.seen >= ending.owed:
+        if ending.drained_at is None and self._has_all(ending.owed):
             ending.drained_at = now
+
+    def _has_all(self, owed: int) -> bool:
+        """So many bytes have been taken in, or others have taken the rest."""
+        return self._sink.seen >= owed or self._unread() == 0
 
     def _unread(self) -> int:
         """Bytes in the pipe; no more than they can have been written by who has ended."""
@@ -355,11 +362,15 @@ class Session:
         if record.exit_at is None or policy.on_output_open == "wait":
             return record.exec_at + policy.timeout
         background = record.exit_at + policy.max_background
-        if self._answered or self._held_since is None:
+        if self._answered:
             return background
+        if self._held_since is None:
+            return min(background, time.monotonic() + RESCAN)
         return min(background, self._held_since + policy.output_grace)
 
     def _next_in(self, ending: Ending) -> float:
         if not self._family.alone:
             return ending.kill_at
-        return math.inf if ending.drained_at is None else ending.drained_at + LAST_BYTES
+        if ending.drained_at is None:
+            return time.monotonic() + RESCAN
+        return ending.drained_at + LAST_BYTES

@@ -85,12 +85,15 @@ class Sink:
         same_size = self.size is None or self.size == self.seen
         return self.error is None and self.seen == self.written and same_size
 
-    def fill(self, pipe: int) -> int:
+    def fill(self, pipe: int) -> int | None:
         """Read once from a pipe and keep it; the bytes read, 0 at its end.
 
-        Blocks where the pipe is empty. Raises OSError where it cannot be read.
+        None where a pipe that does not block is empty. Raises OSError where it cannot be read.
         """
-        size = os.readv(pipe, [self._buffer])
+        try:
+            size = os.readv(pipe, [self._buffer])
+        except BlockingIOError:
+            return None
         if size:
             self._take(size)
         return size
