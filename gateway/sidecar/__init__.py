@@ -36,6 +36,7 @@ What runs outside the gateway, with the standard library alone::
     launch      from fork to exec
     session     the poll loop: drain, deadlines, killing, messages
     family      the processes of a command: list, signal, reap
+    pipes       what is in a pipe, and whether more can come
     sink        spill, head, tail, counts
     record      the report while it is made; status.json
     kernel      prctl, /proc, pidfds

@@ -8,18 +8,16 @@ write on. So nothing here ever stops draining because a process has ended.
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import math
 import os
 import select
 import signal
-import struct
-import termios
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gateway.sidecar import pipes
 from gateway.sidecar.record import write_status
 
 if TYPE_CHECKING:
@@ -176,10 +174,7 @@ class Session:
     # --- what follows from it -----------------------------------------------------------------
 
     def _advance(self, now: float) -> None:
-        record, family = self._record, self._family
-        if record.exit_at is None and family.wait_status is not None:
-            record.wait_status, record.exit_at = family.wait_status, now
-            self._owed = self._sink.seen + self._unread()
+        self._note_exit(now)
         if self._ending is not None:
             self._press(self._ending, now)
         elif not self._final:
@@ -190,13 +185,18 @@ class Session:
             else:
                 self._tell_progress(now)
 
+    def _note_exit(self, now: float) -> None:
+        record, family = self._record, self._family
+        if record.exit_at is None and family.wait_status is not None:
+            record.wait_status, record.exit_at = family.wait_status, now
+            self._owed = self._sink.seen + pipes.unread(self._pipe)
+
     def _keep_time(self, now: float) -> None:
         record, policy = self._record, self._policy
         assert record.exec_at is not None
         if record.exit_at is None or policy.on_output_open == "wait":
             if now >= record.exec_at + policy.timeout:
-                record.timed_out = True
-                self._end("timeout")
+                self._time_out(now)
             return
         # The grace begins when all is drained that the leader can have written: a slow disk is not
         # a process that holds the pipe.
@@ -207,10 +207,25 @@ class Session:
         if now >= record.exit_at + policy.max_background:
             self._end("output_open")
         elif self._held_since is not None and now >= self._held_since + policy.output_grace:
+            if pipes.has_no_writer(self._pipe):
+                return
             if policy.on_output_open == "kill":
                 self._end("output_open")
             elif not self._answered:
                 self._answer(now)
+
+    def _time_out(self, now: float) -> None:
+        # It may have ended since the last look: then it has done so by itself.
+        self._family.reap()
+        self._note_exit(now)
+        if self._record.exit_at is not None:
+            if self._policy.on_output_open != "wait" or pipes.has_no_writer(self._pipe):
+                return
+            self._record.timed_out = True
+            self._end("output_open")
+            return
+        self._record.timed_out = True
+        self._end("timeout")
 
     def _answer(self, now: float) -> None:
         """The leader has ended, the output has not: tell what there is, and go on."""
@@ -230,11 +245,23 @@ class Session:
             return
         self._ending = Ending(kill_at)
         if not self._final:
-            self._record.reason = reason
+            self._family.reap()
+            self._note_exit(now)
+            self._give_reason(reason)
         if number != signal.SIGKILL:
             self._family.signal(number)
             # What is stopped gets no other signal but SIGKILL.
             self._family.signal(signal.SIGCONT)
+
+    def _give_reason(self, reason: str) -> None:
+        """Why the command ends. One that has ended did so for none of these reasons: what is ended
+        now are processes that it has left behind."""
+        record = self._record
+        if record.exit_at is None or reason == "output_open":
+            record.reason = reason
+        elif not self._family.alone:
+            record.reason = "exit"
+            record.warnings.append(f"processes that it had left behind were ended: {reason}")
 
     def _press(self, ending: Ending, now: float) -> None:
         if not self._family.alone:
@@ -244,20 +271,13 @@ class Session:
                 ending.kill_at = time.monotonic() + RESCAN
             return
         if ending.owed is None:
-            ending.owed = self._sink.seen + self._unread()
+            ending.owed = self._sink.seen + pipes.unread(self._pipe)
         if ending.drained_at is None and self._has_all(ending.owed):
             ending.drained_at = now
 
     def _has_all(self, owed: int) -> bool:
         """So many bytes have been taken in, or others have taken the rest."""
-        return self._sink.seen >= owed or self._unread() == 0
-
-    def _unread(self) -> int:
-        """Bytes in the pipe; no more than they can have been written by who has ended."""
-        if self._pipe < 0:
-            return 0
-        (size,) = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)))
-        return int(size)
+        return self._sink.seen >= owed or pipes.unread(self._pipe) == 0
 
     def _finished(self, now: float) -> bool:
         ended, eof = self._record.exit_at is not None, self._record.eof_at is not None

@@ -98,3 +98,36 @@ def test_what_others_have_taken_from_the_pipe_is_not_waited_for(scene: Scene) ->
     assert scene.record.state == "output_open"
     assert scene.session._wait(None) is not None
     os.close(scene.write)
+
+
+@pytest.mark.parametrize("policy", ["return", "wait"])
+def test_who_has_ended_just_before_the_timeout_did_not_run_into_it(
+    bench: Bench, policy: str
+) -> None:
+    scene = Scene(bench, policy)
+    scene.family.next_status = 0
+    os.close(scene.write)
+    scene.session._advance(101.5)
+    assert (scene.record.wait_status, scene.record.timed_out) == (0, False)
+    assert (scene.record.reason, scene.family.sent) == (None, [])
+    scene.close()
+
+
+def test_who_has_ended_just_before_a_kill_was_not_killed(scene: Scene) -> None:
+    scene.family.next_status = 0
+    scene.ours.sendall(b'{"reason": "killed", "signal": 15}\n')
+    scene.session._listen()
+    assert (scene.record.wait_status, scene.record.reason) == (0, "exit")
+    assert scene.record.warnings == ["processes that it had left behind were ended: killed"]
+    os.close(scene.write)
+
+
+def test_an_output_without_a_writer_is_not_told_as_open(scene: Scene) -> None:
+    """The end of the pipe may be there and not have been read yet, where there is no grace."""
+    scene.family.next_status = scene.family.wait_status = 0
+    os.close(scene.write)
+    scene.session._advance(100.1)
+    assert scene.record.state == "running"
+    scene.session._drain()
+    scene.session._advance(100.2)
+    assert (scene.record.state, scene.record.reason) == ("exited", "exit")
