@@ -25,6 +25,7 @@ What runs commands, for the endpoint::
     command     Command: status, head, tail, changed(), answered(), ended(), closed(), kill()
     status      Status and its parts, as the HTTP answer's ``detail``; read_status(status.json)
     isolation   the argv of a sandbox, and what is missing for one
+    hiding      what a sandbox covers for keys and tokens
     fallback    ThreadRunner for other systems; make_runner() chooses
 
     link        the socket to one shim, in the event loop
