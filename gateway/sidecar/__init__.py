@@ -29,6 +29,7 @@ What runs commands, for the endpoint::
     fallback    ThreadRunner for other systems; make_runner() chooses
 
     link        the socket to one shim, in the event loop
+    watch       deadlines for shims that somebody has stopped
 
 What runs outside the gateway, with the standard library alone::
 

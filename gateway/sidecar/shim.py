@@ -37,7 +37,7 @@ def main(handed: Handed) -> None:
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=handed.control)
     # From here on the command may have run: a caller that has seen it must not send it again.
-    control.sendall(b'{"event":"accepted"}\n')
+    control.sendall(b'{"event":"accepted","pid":%d}\n' % os.getpid())
     request = read_request(handed.request)
     made = new_record(request)
     try:

@@ -120,7 +120,9 @@ class Message(msgspec.Struct, frozen=True, tag_field="event"):
 
 
 class Accepted(Message, frozen=True, tag="accepted"):
-    """The shim is there; the command may be started from now on."""
+    """The shim is there; the command may be started from now on. No ``pid``: it is no process."""
+
+    pid: int = 0
 
 
 class Started(Message, frozen=True, tag="started"):
