@@ -33,6 +33,8 @@ NO_OUTPUT = "(no output)"
 
 _LOOK = Look()
 _NEWLINE_WITHIN = 1024
+_SHARES = 4
+_NEAR_ENOUGH = 64
 _HEAD_SHARE = 2 / 7
 """Of what fits, the head gets 2/7 (8 of 28 KiB): errors come last."""
 
@@ -205,16 +207,28 @@ def _fit_tail(kept: Kept, source: bytes, room: int, lines: int) -> bytes:
 
 
 def _shrink(kept: Kept, size: int, cut: Callable[[int], bytes], room: int) -> bytes:
-    """Cut less and less until it fits: how long a text bytes become is known only once they are."""
+    """Cut until it fits: how long a text bytes become is known only once they are.
+
+    Most come down to their share at once. Where only some of the bytes are shown, as between control
+    sequences, a share says nothing: then it is halves that are tried, and never many.
+    """
     if kept.encoding == "binary":
         size = min(size, room)  # escapes only make it longer
-    while size > 0:
+    for _ in range(_SHARES):
         piece = cut(size)
         taken = len(kept.text(piece).encode())
         if taken <= room:
             return piece
-        size = min(size * room // taken, size - 1)
-    return b""
+        size, too_much = min(size * room // taken, size - 1), size
+    fits, best = 0, b""
+    while too_much - fits > max(1, too_much // _NEAR_ENOUGH):
+        size = (fits + too_much) // 2
+        piece = cut(size)
+        if len(kept.text(piece).encode()) <= room:
+            fits, best = size, piece
+        else:
+            too_much = size
+    return best
 
 
 def head_end(data: bytes, size: int) -> int:

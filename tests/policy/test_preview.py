@@ -23,7 +23,7 @@ from gateway.policy.preview import (
     preview,
     tail_start,
 )
-from gateway.policy.preview_notice import Facts
+from gateway.policy.preview_notice import CutNotice, Facts, marker
 from gateway.policy.preview_render import Look, render
 
 KEEP = Look(ansi="keep", cr="keep")
@@ -180,6 +180,34 @@ def test_a_progress_bar_leaves_room_for_the_last_line() -> None:
     known = composed(data, head=200_000, look=Look())
     assert known.text == "progress 05000/05000\nFINAL-LINE\n"
     assert not known.truncated
+
+
+@pytest.mark.parametrize("over", [0, 1, 2, 3])
+def test_control_sequences_without_text_between_them_cost_no_more_than_others(
+    over: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(first: int) -> Kept:
+        data = b"v" * first + b"\x1b[0m" * 200_000 + b"\n" + b"tail\n" * 40_000
+        return kept(data, 131_072, 131_072, Look())
+
+    facts = made(8000).facts
+    room = 28_672 - 2 * CutNotice(facts, 9000).longest - 4
+    room -= len(marker(facts.bytes, facts.lines))
+    # A little more than the head's share: each sequence that is cut off makes it no shorter.
+    known = made(int(room * 2 / 7) + over)
+    rendered = 0
+    text_of = Kept.text
+
+    def counted(kept: Kept, piece: bytes) -> str:
+        nonlocal rendered
+        rendered += 1
+        return text_of(kept, piece)
+
+    monkeypatch.setattr(Kept, "text", counted)
+    _, head, _, tail = taken_apart(compose(known, Bounds()).text)
+    assert rendered < 50
+    assert len(head) > 7900
+    assert tail.endswith("tail\n" * 1900)
 
 
 def test_a_binary_is_escaped_within_the_bounds() -> None:
