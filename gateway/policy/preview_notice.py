@@ -14,7 +14,7 @@ from gateway.policy.redact import bounded, escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-State = Literal["exited", "output_open", "running", "spawn_failed", "interrupted"]
+State = Literal["queued", "exited", "output_open", "running", "spawn_failed", "interrupted"]
 Reason = Literal[
     "exit", "timeout", "killed", "client_gone", "output_limit", "output_open", "server_shutdown"
 ]
@@ -122,7 +122,7 @@ def _sentences(facts: Facts) -> Iterator[str]:
 
 def _ended(facts: Facts) -> str:
     """How the command ended, unless it just did: an exit code speaks for itself."""
-    if facts.state == "running":
+    if facts.state in ("queued", "running"):
         return ""
     if facts.state == "spawn_failed":
         return "The command could not be started."
@@ -145,6 +145,10 @@ def _incomplete(facts: Facts) -> str:
     if facts.error:
         error = bounded(facts.error, _ERROR_LIMIT)
         return f"The saved output is not complete: it could not be written ({error}), {saved}."
+    if facts.state == "queued":
+        return "The command has not started: it waits for its turn."
+    if facts.state == "spawn_failed":
+        return "There is no output."
     if facts.state == "running":
         return f"The command is still running: these are its first {facts.bytes} bytes of output."
     if facts.state == "interrupted":

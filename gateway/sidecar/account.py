@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gateway.observe.exec_metrics import Ended
+from gateway.sidecar.refusal import RefusedError
 from gateway.sidecar.sink import OUTPUT_LIMIT
 from gateway.sidecar.status import Reason, State, Status
+
+if TYPE_CHECKING:
+    from gateway.policy.exec_request import ExecError
 
 _BY_REASON = {
     Reason.TIMEOUT: "timeout",
@@ -77,6 +81,17 @@ def result(status: Status) -> dict[str, Any]:
         "killed": status.killed,
         "survivors": status.survivors,
     }
+
+
+def not_started(status: Status, problem: ExecError) -> Status:
+    """Nothing was run, for that reason, which is not always the system's."""
+    failure = problem.spawn_error if isinstance(problem, RefusedError) else None
+    return msgspec.structs.replace(
+        status,
+        state=State.SPAWN_FAILED,
+        spawn_error=failure,
+        warnings=(*status.warnings, problem.message),
+    )
 
 
 def unreadable(status: Status, error: OSError) -> Status:

@@ -152,7 +152,7 @@ class Endpoint:
         self, request: web.BaseRequest, entry: Entry, asked: ExecRequest
     ) -> web.StreamResponse:
         if asked.background:
-            await entry.until(lambda: entry.started)
+            await entry.until(lambda: entry.started or entry.queued)
         elif replies.wants_events(request):
             await entry.until(lambda: entry.started)
             if entry.status.state is not State.SPAWN_FAILED:
@@ -289,6 +289,8 @@ class Endpoint:
 
     async def _kill(self, request: web.BaseRequest, entry: Entry) -> web.Response:
         number = _signal_of(await replies.body_of(request, 1024))
+        if entry.queued:
+            self._service.cancel(entry, "The command was killed before it had started.")
         await entry.until(lambda: entry.started)
         self._service.kill(entry, number)
         await self._long_poll(request, entry)

@@ -60,14 +60,16 @@ def json_response(
 
 
 def answer(told: dict[str, Any], status: int, entry: Entry) -> web.Response:
-    """The object of a command."""
+    """The object of a command, and beside it why there was none to be run."""
     headers = {**NO_RETRY, "Location": f"/v1/exec/{entry.id}"}
-    if status == 422:
+    problem = entry.problem
+    if status == 422 or problem is not None:
         failure = told["detail"]["spawn_error"]
         why = "the system refused" if failure is None else failure["message"]
-        message = f"The command was not started: {why}."
-        told = {"error": {"message": message, "code": CODES[422]}, "spawn_error": failure, **told}
-        headers["x-gateway-error"] = CODES[422]
+        message = f"The command was not started: {why}." if problem is None else problem.message
+        code = CODES.get(422 if problem is None else problem.status, CODES[422])
+        told = {"error": {"message": message, "code": code}, "spawn_error": failure, **told}
+        headers["x-gateway-error"] = code
     return json_response(told, status, headers)
 
 

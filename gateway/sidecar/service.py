@@ -14,6 +14,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.observe import exec_log, logs
 from gateway.observe.exec_metrics import Gauges
 from gateway.policy.exec_request import ExecError, ExecRequest, fingerprint
@@ -136,7 +138,8 @@ class Service:
             look=request.preview,
             warnings=self._planner.environment(request).warnings,
         )
-        entry = Entry(meta, Status(id=meta.id))
+        state = State.RUNNING if turn.done() else State.QUEUED
+        entry = Entry(meta, Status(id=meta.id, state=state))
         self.store.add(entry)
         told = exec_log.asked(
             entry.id, caller.peer, caller.client, request.command, request.argv, cwd
@@ -161,6 +164,12 @@ class Service:
         if entry.command is not None:
             entry.kill_signal = signal.Signals(number).name
             entry.command.kill(number, reason)
+
+    def cancel(self, entry: Entry, why: str) -> None:
+        """Take a command out of the queue; its record says so."""
+        entry.promised = True
+        entry.wanted, entry.cancelled = False, ExecError(422, why)
+        entry.wake()
 
     async def delete(self, entry: Entry) -> None:
         """End a command and remove its record and output; it goes on where the caller does not."""
@@ -204,20 +213,22 @@ class Service:
         while not turn.done():
             if not entry.wanted:
                 turn.cancel()
-                raise _left()
+                raise entry.cancelled or _left()
             news = asyncio.ensure_future(entry.changed())
             try:
                 await asyncio.wait((turn, news), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 news.cancel()
         turn.result()
+        entry.status = msgspec.structs.replace(entry.status, state=State.RUNNING)
+        entry.wake()
 
     async def _start(
         self, entry: Entry, request: ExecRequest, cwd: str, told: exec_log.Asked
     ) -> Command:
         """From the turn to the start. Raises ExecError where nothing was started."""
         if not entry.wanted:
-            raise _left()
+            raise entry.cancelled or _left()
         await self._look_at_disk()
         if self._disk_free < self._exec.min_free:
             raise refusal.unavailable(
@@ -287,9 +298,14 @@ class Service:
         return status
 
     def _give_up(self, entry: Entry, problem: ExecError, told: exec_log.Asked) -> None:
-        """Nothing has run, and there is no record of it."""
+        """Nothing has run. Only who was told to come back for it finds a record that says why."""
         entry.problem = problem
-        self.store.forget(entry)
+        if entry.promised:
+            self.store.free_key(entry)
+            entry.status = account.not_started(entry.status, problem)
+            entry.ended_at = self.store.now()
+        else:
+            self.store.forget(entry)
         self._metrics.rejected()
         exec_log.refused(told.peer, told.client, problem.status, problem.message, told.id)
         entry.wake()
@@ -314,8 +330,7 @@ class Service:
         if entry.command is not None:
             self.kill(entry, signal.SIGTERM)
         elif not entry.started:
-            entry.wanted = False
-            entry.wake()
+            self.cancel(entry, "The command was deleted before it had started.")
         while entry.command is not None or (not entry.started and entry.problem is None):
             await entry.changed()
         await self.store.remove(entry, "This command and its output were deleted.")

@@ -41,6 +41,8 @@ class Entry:
         """While there is a shim of this gateway's that looks after it."""
         self.problem: ExecError | None = None
         """Why it was never started."""
+        self.cancelled: ExecError | None = None
+        """Why it shall not be started any more."""
         self.pieces: tuple[bytes, bytes] | None = None
         """Head and tail of ``status.output``, where the disk may not have them."""
         self.ended_at: float | None = None
@@ -66,7 +68,12 @@ class Entry:
     @property
     def answered(self) -> bool:
         """There is an answer: its end, or that of its leader."""
-        return self.status.state is not State.RUNNING
+        return self.status.state not in (State.QUEUED, State.RUNNING)
+
+    @property
+    def queued(self) -> bool:
+        """It waits for its turn."""
+        return self.status.state is State.QUEUED and self.problem is None
 
     @property
     def size(self) -> int:
@@ -181,6 +188,10 @@ class Store:
     def forget(self, entry: Entry) -> None:
         """It was never started, or is gone: its key is free again."""
         self._entries.pop(entry.id, None)
+        self.free_key(entry)
+
+    def free_key(self, entry: Entry) -> None:
+        """Nothing has run under it: the same request may be sent again."""
         key = (entry.meta.owner, entry.meta.key or "")
         if self._keys.get(key) is entry:
             del self._keys[key]

@@ -80,9 +80,66 @@ async def test_a_wait_that_is_over_in_the_queue_keeps_the_place(make_site: MakeS
     site = await make_site(max_running=1)
     await site.run(gate(site), background=True)
     got = await site.run("echo turn", wait_ms=50)
-    assert (got.status, got.detail["state"], got.detail["started_at"]) == (202, "running", None)
+    assert (got.status, got.detail["state"], got.detail["started_at"]) == (202, "queued", None)
+    assert got.text == "[The command has not started: it waits for its turn.]"
     open_gate(site)
     assert (await site.final(got.id)).text == "turn\n"
+
+
+async def test_in_the_background_the_queue_is_not_waited_for(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    await site.run(gate(site), background=True)
+    got = await asyncio.wait_for(site.run("echo turn", background=True), 2)
+    assert (got.status, got.detail["state"]) == (202, "queued")
+    open_gate(site)
+    assert (await site.final(got.id)).text == "turn\n"
+
+
+async def test_what_was_promised_and_cannot_start_tells_why(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    (site.repo / "gone").mkdir()
+    await site.run(gate(site), background=True)
+    more: dict[str, Any] = {"cwd": str(site.repo / "gone"), "background": True}
+    got = await site.run("true", headers=KEY, **more)
+    assert got.status == 202
+    (site.repo / "gone").rmdir()
+    open_gate(site)
+    told = await site.final(got.id)
+    assert (told.status, told.detail["state"], told.json["complete"]) == (
+        200,
+        "spawn_failed",
+        False,
+    )
+    assert told.json["error"]["code"] == "spawn_failed"
+    assert "cwd cannot be used: No such file" in told.json["error"]["message"]
+    assert told.json["spawn_error"]["name"] == "ENOENT"
+    assert told.text == "[The command could not be started. There is no output.]"
+    events = (await site.ask("GET", f"/{got.id}/events")).body
+    assert b"event: end" in events
+    (site.repo / "gone").mkdir()
+    again = await site.run("true", headers=KEY, **more)
+    assert again.id != got.id
+
+
+async def test_a_kill_takes_a_command_out_of_the_queue(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    await site.run(gate(site), background=True)
+    waits = asyncio.ensure_future(site.run(f"touch {site.repo}/ran"))
+    assert await eventually(lambda: site.number("gateway_exec_queued") == 1)
+    newest = (await site.ask("GET")).json["commands"][0]
+    assert newest["state"] == "queued"
+    killed = await asyncio.wait_for(site.ask("POST", f"/{newest['id']}/kill", json={}), 2)
+    said = "The command was killed before it had started."
+    assert (killed.status, killed.json["error"]["message"]) == (200, said)
+    refused = await waits
+    assert (refused.status, refused.json["error"]["message"]) == (422, said)
+    assert site.number("gateway_exec_queued") == 0
+    deleted = await site.run(f"touch {site.repo}/ran", background=True)
+    assert (await asyncio.wait_for(site.ask("DELETE", f"/{deleted.id}"), 2)).status == 204
+    assert (await site.ask("GET", f"/{deleted.id}")).status == 410
+    open_gate(site)
+    assert (await site.run("true")).status == 200
+    assert not (site.repo / "ran").exists()
 
 
 async def test_what_holds_its_output_open_takes_no_turn_but_is_bounded(
