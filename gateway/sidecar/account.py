@@ -102,6 +102,14 @@ def unreadable(status: Status, error: OSError) -> Status:
     return msgspec.structs.replace(status, output=output)
 
 
+def growing(status: Status, size: int) -> Status:
+    """A command of which nothing is heard but what its file says, which has ``size`` bytes."""
+    output = status.output
+    spill = msgspec.structs.replace(output.spill, bytes=size)
+    output = msgspec.structs.replace(output, bytes=max(output.bytes, size), lines=None, spill=spill)
+    return msgspec.structs.replace(status, output=output)
+
+
 def altered(status: Status, size: int) -> Status:
     """The file, of ``size`` bytes, is not the one that was written."""
     output = status.output

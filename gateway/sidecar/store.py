@@ -15,7 +15,7 @@ import msgspec
 from gateway.observe import logs
 from gateway.policy.exec_request import ExecError
 from gateway.sidecar import kernel
-from gateway.sidecar.account import altered
+from gateway.sidecar.account import altered, growing
 from gateway.sidecar.status import Spill, State, Status
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 KEPT = 10_000
 """Records that are kept at most: each costs memory here, and a directory."""
+
+GRACE = 60.0
+"""Seconds after its end in which no output goes because there is too much: an answer that has just
+been given names it."""
 
 REMEMBERED = 10_000
 """Ids of records that are gone, for which 410 is told and not 404."""
@@ -253,7 +257,7 @@ class Store:
         status = found.status
         if status is not None and not status.final and shim_is_alive(status):
             # Asked before its status was read a second time: it may have ended in between.
-            entry.status = status
+            entry.status = growing(status, found.size)
             return
         if status is not None and not status.final:
             again = await asyncio.to_thread(self.folder.look, entry.id)
@@ -285,8 +289,10 @@ class Store:
                 expires = self.expires_at(entry)
                 if entry.attached or expires is None:
                     continue
-                many = len(self._entries) > KEPT
-                if many or expires <= self.now() or total > self._most:
+                now = self.now()
+                too_much = len(self._entries) > KEPT or total > self._most
+                fresh = now - (entry.ended_at or 0.0) < GRACE
+                if expires <= now or (too_much and not fresh):
                     total -= entry.size
                     await self.remove(
                         entry,
