@@ -96,7 +96,7 @@ class Endpoint:
                 return await self._kill(request, entry)
             case "DELETE", None:
                 await self._service.delete(entry)
-                return web.Response(status=204)
+                return web.Response(status=204, headers=replies.NO_RETRY)
             case _, "output":
                 return await self._output(request, entry)
             case _, "events":
@@ -182,8 +182,12 @@ class Endpoint:
 
     def _list(self, caller: Caller) -> web.Response:
         entries = self._service.store.owned(caller.client)
-        listed = [summary(entry.now()) for entry in entries[:_MAX_LISTED]]
-        return replies.json_response({"commands": listed, "total": len(entries)})
+        listed = [
+            summary(entry.now(), watched=entry.command is not None)
+            for entry in entries[:_MAX_LISTED]
+        ]
+        told = {"commands": listed, "total": len(entries)}
+        return replies.json_response(told, headers=replies.NO_RETRY)
 
     async def _look(self, request: web.BaseRequest, entry: Entry) -> web.Response:
         await self._long_poll(request, entry)

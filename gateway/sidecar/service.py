@@ -123,8 +123,8 @@ class Service:
         cwd = workdir.asked_for(request.cwd, self._exec.allowed_roots)
         if len(self._runner.commands) >= _LIVE_PER_TURN * self._exec.max_running:
             raise refusal.busy(
-                "Too many commands have left processes behind that hold their output open: kill "
-                "some of those that GET /v1/exec lists."
+                "Too many commands have ended and left processes behind that still run: kill some "
+                "of those that GET /v1/exec lists with survivors."
             )
         turn = self._turns.ask()
         meta = Meta(

@@ -152,8 +152,22 @@ async def test_what_holds_its_output_open_takes_no_turn_but_is_bounded(
     assert site.number("gateway_exec_running") == 0
     refused = await site.run("true")
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_commands")
+    assert "left processes behind that still run" in refused.json["error"]["message"]
+    listed = (await site.ask("GET")).json["commands"]
+    assert [each["survivors"] for each in listed] == [1, 1]
     await site.ask("DELETE", f"/{held[0].id}")
     assert (await site.run("true")).status == 200
+
+
+async def test_what_survives_is_listed_as_long_as_it_does(site: Site) -> None:
+    got = await site.run(f"{unique_sleep()} >/dev/null 2>&1 & echo x")
+    [listed] = (await site.ask("GET")).json["commands"]
+    assert (listed["state"], listed["survivors"], listed["complete"]) == ("exited", 1, True)
+    await site.ask("POST", f"/{got.id}/kill", json={})
+    [entry] = site.service.store.entries
+    assert await eventually(lambda: entry.command is None)
+    [listed] = (await site.ask("GET")).json["commands"]
+    assert listed["survivors"] == 0
 
 
 async def test_what_no_file_has_is_remembered_of_the_last_ones_only(
@@ -267,6 +281,8 @@ async def test_deleting_ends_the_command_and_removes_what_it_wrote(site: Site) -
     assert (await site.ask("DELETE", f"/{got.id}")).status == 204
     assert not running(nap)
     assert not site.spill(got.id).parent.exists()
+    for method, path in (("GET", ""), ("DELETE", f"/{(await site.run('true')).id}")):
+        assert (await site.ask(method, path)).headers["X-Should-Retry"] == "false"
     gone = await site.ask("GET", f"/{got.id}")
     assert (gone.status, gone.json["error"]["code"]) == (410, "expired")
 
@@ -312,6 +328,14 @@ async def test_the_audit_log_has_the_command_redacted_and_never_its_output(site:
     assert end == end | {"outcome": "exit0", "exit_code": 0, "complete": True, "bytes": 8}
     for secret in (key, "OUT2PUT", "variable-value"):
         assert secret not in log.getvalue()
+
+
+async def test_the_log_says_why_a_request_was_refused_as_its_client_was_told(site: Site) -> None:
+    log = io.StringIO()
+    logs.configure("info", "json", log)
+    got = await site.ask("GET", owner=None)
+    [line] = map(json.loads, log.getvalue().splitlines())
+    assert (line["event"], line["reason"]) == ("exec_refused", got.json["error"]["message"])
 
 
 async def test_the_metrics_count_what_became_of_commands(site: Site) -> None:
