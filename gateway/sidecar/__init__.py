@@ -10,6 +10,7 @@ The endpoint::
     server      Sidecar: checks, starts, drains and stops all of it
     listener    the socket, and who is at its other end
     endpoint    /v1/exec: routes and statuses; replies: bodies and headers
+    bodies      what is sent, within a bound
     service     a command from the request to the end of its record
     plan        from a request to a Spec; workdir opens its directory; turns says when
     store       the records; folder: their files

@@ -13,9 +13,10 @@ from aiohttp import web
 from gateway.observe import exec_log, logs
 from gateway.policy import exec_range
 from gateway.policy.exec_access import Client, Guard, Refusal
-from gateway.policy.exec_request import MAX_BODY, MAX_MS, ExecError, idempotency_key, parse
+from gateway.policy.exec_request import MAX_MS, ExecError, fingerprint, idempotency_key, parse
 from gateway.sidecar import answer, reader, replies
 from gateway.sidecar.answer import compose_answer, summary
+from gateway.sidecar.bodies import SMALL, Bodies
 from gateway.sidecar.frames import event
 from gateway.sidecar.service import Caller, Service
 from gateway.sidecar.status import State
@@ -64,6 +65,7 @@ class Endpoint:
         self._metrics = metrics
         self._exec = exec_
         self._peer_of = peer_of
+        self._bodies = Bodies()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; nothing but a broken connection is raised."""
@@ -128,8 +130,9 @@ class Endpoint:
     async def _run(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
         try:
             key = idempotency_key(request.headers.get("Idempotency-Key"))
-            asked = parse(await replies.body_of(request, MAX_BODY), self._exec.max_output)
-            entry = self._service.submit(asked, caller, key)
+            self._service.check_room(caller, key)
+            asked, mark = await self._read(request, keyed=key is not None)
+            entry = self._service.submit(asked, caller, key, mark)
         except ExecError as error:
             self._metrics.rejected()
             exec_log.refused(caller.peer, caller.client, error.status, error.message)
@@ -143,10 +146,22 @@ class Endpoint:
             answered = True
             raise
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
             if not answered:
                 self._service.leave(entry, asked)
         return response
+
+    async def _read(self, request: web.BaseRequest, *, keyed: bool) -> tuple[ExecRequest, str]:
+        """What is asked for, and its fingerprint if it has a key."""
+
+        def understand(body: bytes) -> tuple[ExecRequest, str]:
+            asked = parse(body, self._exec.max_output)
+            return asked, fingerprint(asked) if keyed else ""
+
+        async with self._bodies.body(request) as body:
+            if len(body) <= SMALL:
+                return understand(body)
+            return await asyncio.to_thread(understand, body)
 
     async def _wait(
         self, request: web.BaseRequest, entry: Entry, asked: ExecRequest
@@ -245,7 +260,7 @@ class Endpoint:
         except FileNotFoundError:
             raise _no_longer_there() from None
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
         await response.write_eof()
         return response
 
@@ -262,7 +277,7 @@ class Endpoint:
                 with replies.sending():
                     await reader.follow(entry, self._service.store.folder, start, response.write)
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
         await response.write_eof()
         return response
 
@@ -275,7 +290,7 @@ class Endpoint:
         try:
             return await self._stream(request, entry, start)
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
 
     async def _stream(
         self, request: web.BaseRequest, entry: Entry, start: int

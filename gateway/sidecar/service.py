@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.observe import exec_log, logs
 from gateway.observe.exec_metrics import Gauges
-from gateway.policy.exec_request import ExecError, ExecRequest, fingerprint
+from gateway.policy.exec_request import ExecError, ExecRequest
 from gateway.sidecar import account, refusal, workdir
 from gateway.sidecar.folder import Meta, new_id
 from gateway.sidecar.runner import SidecarError
@@ -108,24 +108,35 @@ class Service:
 
     # --- what is asked for --------------------------------------------------------------------
 
-    def submit(self, request: ExecRequest, caller: Caller, key: str | None = None) -> Entry:
-        """Start a command, or find the one that the same key has started.
+    def check_room(self, caller: Caller, key: str | None) -> None:
+        """Raise the ExecError of :meth:`submit` that needs no look at the body."""
+        if key is None or not self.store.knows(caller.client, key):
+            self._check_room()
+            self._turns.check()
 
-        Raises ExecError where nothing will run. What is refused only later, when its turn has come,
-        is the entry's ``problem``.
-        """
-        mark = fingerprint(request) if key is not None else ""
-        known = self.store.of_key(caller.client, key, mark)
-        if known is not None:
-            return known
+    def _check_room(self) -> None:
         if self.draining:
             raise refusal.stopping()
-        cwd = workdir.asked_for(request.cwd, self._exec.allowed_roots)
         if len(self._runner.commands) >= _LIVE_PER_TURN * self._exec.max_running:
             raise refusal.busy(
                 "Too many commands have ended and left processes behind that still run: kill some "
                 "of those that GET /v1/exec lists with survivors."
             )
+
+    def submit(
+        self, request: ExecRequest, caller: Caller, key: str | None = None, mark: str = ""
+    ) -> Entry:
+        """Start a command, or find the one that the same key has started; ``mark`` is the
+        request's fingerprint where there is a key.
+
+        Raises ExecError where nothing will run. What is refused only later, when its turn has come,
+        is the entry's ``problem``.
+        """
+        known = self.store.of_key(caller.client, key, mark)
+        if known is not None:
+            return known
+        cwd = workdir.asked_for(request.cwd, self._exec.allowed_roots)
+        self._check_room()
         turn = self._turns.ask()
         meta = Meta(
             id=new_id(),
@@ -149,7 +160,17 @@ class Service:
 
     def leave(self, entry: Entry, request: ExecRequest) -> None:
         """A client that waited for the answer has gone without it."""
-        if request.on_disconnect == "kill" and not (entry.attached or entry.promised):
+        entry.deserted = entry.deserted or request.on_disconnect == "kill"
+        self._desert(entry)
+
+    def detach(self, entry: Entry) -> None:
+        """Who waited for it, or read its output, does so no more."""
+        entry.attached -= 1
+        self._desert(entry)
+
+    def _desert(self, entry: Entry) -> None:
+        """Without anybody who would see its end it has none to wait for."""
+        if entry.deserted and not (entry.attached or entry.promised):
             entry.wanted = False
             if not entry.answered:
                 self.kill(entry, signal.SIGTERM, Reason.CLIENT_GONE)

@@ -54,6 +54,8 @@ class Entry:
         """Requests that wait for its answer, or read its output, right now."""
         self.wanted = True
         """Somebody will still ask for it."""
+        self.deserted = False
+        """The client that asked for it has left, and did not want it to go on without one."""
         self.promised = False
         """A client has been told to come back for it: it does not end with a connection."""
         self.kill_signal = "SIGTERM"
@@ -209,6 +211,10 @@ class Store:
         if whose == owner and why:
             raise ExecError(410, why)
         raise ExecError(404, "There is no command of this id for this token: GET /v1/exec lists.")
+
+    def knows(self, owner: str, key: str) -> bool:
+        """Whether something has been started under this key."""
+        return (owner, key) in self._keys
 
     def of_key(self, owner: str, key: str | None, fingerprint: str) -> Entry | None:
         """What the same key has started. Raises ExecError, 409 where that was something else."""

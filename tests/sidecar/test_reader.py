@@ -221,6 +221,34 @@ async def test_one_of_two_that_wait_may_leave(site: Site) -> None:
     assert (got.text, got.detail["reason"]) == ("done\n", "exit")
 
 
+@pytest.mark.parametrize("policy", ["kill", "continue"])
+async def test_the_last_reader_that_leaves_ends_what_its_client_has_left(
+    policy: str, site: Site
+) -> None:
+    nap = unique_sleep()
+    body = {"command": f"echo go; {nap}", "on_disconnect": policy, "kill_grace_ms": 200}
+    asked = asyncio.ensure_future(site.ask("POST", json=body))
+    assert await eventually(lambda: bool(running(nap)))
+    [entry] = site.service.store.entries
+    reading = [
+        asyncio.ensure_future(site.ask("GET", f"/{entry.id}{path}"))
+        for path in ("/events", "/output?follow=1")
+    ]
+    assert await eventually(lambda: entry.attached == 3)
+    for number, leaving in enumerate((asked, *reading)):
+        assert running(nap), number
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert await eventually(lambda left=2 - number: entry.attached == left)  # type: ignore[misc]
+    if policy == "kill":
+        assert (await site.final(entry.id)).detail["reason"] == "client_gone"
+    else:
+        await asyncio.sleep(0.3)
+        assert running(nap)
+        await site.ask("DELETE", f"/{entry.id}")
+    assert not running(nap)
+
+
 async def test_a_command_that_was_promised_outlives_who_leaves(site: Site) -> None:
     """Its client was told with 202 to come back for it; the same key's second one is no reason."""
     body = {"command": "sleep 0.6; echo done", "wait_ms": 100}
