@@ -70,7 +70,9 @@ class Guard:
         if len(values) != 1 or not values[0].lower().startswith(_SCHEME):
             return Refusal(
                 status=401,
-                message="A token is needed: send one of exec.token as Authorization: Bearer TOKEN.",
+                # The log leaves out what looks like a header with a token.
+                message="A token is needed: send one of exec.token in the header Authorization, "
+                "after the word Bearer.",
             )
         presented = _digest(values[0][len(_SCHEME) :].strip())
         found = None

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.policy.preview_notice import CutNotice, Facts, marker, of_whole
-from gateway.policy.preview_render import Encoding, Look, encoding_of, invalid_bytes, render
+from gateway.policy.preview_render import (
+    Encoding,
+    Look,
+    drawn_over,
+    encoding_of,
+    invalid_bytes,
+    render,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +40,8 @@ NO_OUTPUT = "(no output)"
 
 _LOOK = Look()
 _NEWLINE_WITHIN = 1024
+_SHARES = 4
+_NEAR_ENOUGH = 64
 _HEAD_SHARE = 2 / 7
 """Of what fits, the head gets 2/7 (8 of 28 KiB): errors come last."""
 
@@ -95,12 +104,19 @@ class Kept:
             self.head = head[: head_end(head, len(head))]
             self.tail = tail[tail_start(tail, 0) :]
         self.facts = facts
-        self._look = look
+        if b"\n" not in self.head and b"\n" not in self.tail:
+            # Where no newline is, a carriage return may well be what ends the lines.
+            look = msgspec.structs.replace(look, cr="keep")
+        self.look = look
         self.encoding = encoding_of(self._settled(self.head), self._settled(self.tail))
 
     def text(self, piece: bytes) -> str:
         """A piece of the output as text."""
-        return render(self._settled(piece), self.encoding, self._look)
+        return render(self._settled(piece), self.encoding, self.look)
+
+    def drawn_over(self, *pieces: bytes) -> int:
+        """How many states of lines in these pieces are not shown."""
+        return sum(drawn_over(self._settled(each), self.encoding, self.look) for each in pieces)
 
     def invalid(self) -> int:
         """How many of the kept bytes are no UTF-8."""
@@ -149,13 +165,19 @@ def compose(kept: Kept, bounds: Bounds) -> Text:
         text = _all(kept)
         if len(text.encode()) <= bounds.bytes and count_lines(text) <= bounds.lines:
             return Text(text=text, truncated=False, omitted_bytes=0, omitted_lines=0)
-    notice = CutNotice(kept.facts, limit=bounds.bytes // 3)
+    # As many as carriage returns, wherever it is cut.
+    most = sum(piece.count(b"\r") for piece in (kept.head, kept.tail))
+    notice = CutNotice(kept.facts, bounds.bytes // 3, most if kept.look.cr == "collapse" else 0)
     between = len(marker(kept.facts.bytes, kept.facts.lines).encode())
     newlines = 4  # after the first notice, the head, the marker and the tail
     room = bounds.bytes - 2 * notice.longest - between - newlines
     head, tail = _pieces(kept, room, bounds.lines - 3)
     omitted = kept.omitted(head, tail)
-    shown, end, said = kept.text(head), kept.text(tail), notice.text(*omitted)
+    shown, end, said = (
+        kept.text(head),
+        kept.text(tail),
+        notice.text(*omitted, kept.drawn_over(head, tail)),
+    )
     return Text(
         text=f"{said}\n{_ended(shown)}{marker(*omitted)}\n{_ended(end)}{said}",
         truncated=True,
@@ -169,7 +191,7 @@ def _all(kept: Kept) -> str:
     shown = kept.text(kept.head)
     if not kept.head and kept.facts.complete:
         shown = NO_OUTPUT
-    said = of_whole(kept.facts)
+    said = of_whole(kept.facts, kept.drawn_over(kept.head))
     return _ended(shown) + said if said else shown
 
 
@@ -205,16 +227,30 @@ def _fit_tail(kept: Kept, source: bytes, room: int, lines: int) -> bytes:
 
 
 def _shrink(kept: Kept, size: int, cut: Callable[[int], bytes], room: int) -> bytes:
-    """Cut less and less until it fits: how long a text bytes become is known only once they are."""
+    """Cut until it fits: how long a text bytes become is known only once they are.
+
+    Most come down to their share at once. Where only some of the bytes are shown, as between
+    control sequences, a share says nothing: then it is halves that are tried, and never many.
+    """
+    too_much = size
     if kept.encoding == "binary":
         size = min(size, room)  # escapes only make it longer
-    while size > 0:
+    for _ in range(_SHARES):
         piece = cut(size)
         taken = len(kept.text(piece).encode())
         if taken <= room:
             return piece
+        too_much = size
         size = min(size * room // taken, size - 1)
-    return b""
+    fits, best = 0, b""
+    while too_much - fits > max(1, too_much // _NEAR_ENOUGH):
+        size = (fits + too_much) // 2
+        piece = cut(size)
+        if len(kept.text(piece).encode()) <= room:
+            fits, best = size, piece
+        else:
+            too_much = size
+    return best
 
 
 def head_end(data: bytes, size: int) -> int:

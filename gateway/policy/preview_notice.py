@@ -14,7 +14,7 @@ from gateway.policy.redact import bounded, escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-State = Literal["exited", "output_open", "running", "spawn_failed", "interrupted"]
+State = Literal["queued", "exited", "output_open", "running", "spawn_failed", "interrupted"]
 Reason = Literal[
     "exit", "timeout", "killed", "client_gone", "output_limit", "output_open", "server_shutdown"
 ]
@@ -53,9 +53,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     signal_name: str | None = None
 
 
-def of_whole(facts: Facts) -> str:
-    """The line below an output that is shown whole; ``""`` where nothing is to be said."""
-    said = " ".join(_sentences(facts))
+def of_whole(facts: Facts, drawn_over: int = 0) -> str:
+    """The line below an output that is shown whole; ``""`` where nothing is to be said.
+
+    ``drawn_over`` states of lines are not shown, for others were drawn over them.
+    """
+    said = " ".join([*_sentences(facts), *_hidden(drawn_over)])
     return f"[{said}]" if said else ""
 
 
@@ -63,10 +66,12 @@ class CutNotice:
     """The line above and below an output that is not shown whole.
 
     It takes at most ``limit`` bytes: where the path would make it longer, it is left out.
+    ``most_drawn_over`` is as for :func:`of_whole`, for whatever may be shown.
     """
 
-    def __init__(self, facts: Facts, limit: int) -> None:
+    def __init__(self, facts: Facts, limit: int, most_drawn_over: int = 0) -> None:
         self._facts = facts
+        self._most_drawn_over = most_drawn_over
         self._said = "".join(f" {sentence}" for sentence in _sentences(facts))
         self._place = _place(facts)
         if self.longest > limit:
@@ -75,13 +80,16 @@ class CutNotice:
     @property
     def longest(self) -> int:
         """The most bytes it can take: no count in it is larger than that of all."""
-        return len(self.text(self._facts.bytes, self._facts.lines).encode())
+        facts = self._facts
+        return len(self.text(facts.bytes, facts.lines, self._most_drawn_over).encode())
 
-    def text(self, omitted: int, omitted_lines: int | None) -> str:
-        """The notice for so many bytes and newlines that are not shown."""
+    def text(self, omitted: int, omitted_lines: int | None, drawn_over: int = 0) -> str:
+        """The notice for so many bytes, newlines and states of lines that are not shown."""
         facts = self._facts
         lines = "" if omitted_lines is None else f", {omitted_lines} of {facts.lines} lines"
-        return f"[Left out: {omitted} of {facts.bytes} bytes{lines}{self._place}.{self._said}]"
+        hidden = "".join(f" {sentence}" for sentence in _hidden(drawn_over))
+        said = self._said + hidden
+        return f"[Left out: {omitted} of {facts.bytes} bytes{lines}{self._place}.{said}]"
 
 
 def marker(omitted: int, omitted_lines: int | None) -> str:
@@ -97,6 +105,13 @@ def _place(facts: Facts) -> str:
     return f"; {holds} in {escape_controls(facts.path)}"
 
 
+def _hidden(drawn_over: int) -> Iterator[str]:
+    if drawn_over == 1:
+        yield "1 earlier state of a line, which was drawn over, is not shown."
+    elif drawn_over:
+        yield f"{drawn_over} earlier states of lines, which were drawn over, are not shown."
+
+
 def _sentences(facts: Facts) -> Iterator[str]:
     ended = _ended(facts)
     if ended:
@@ -107,7 +122,7 @@ def _sentences(facts: Facts) -> Iterator[str]:
 
 def _ended(facts: Facts) -> str:
     """How the command ended, unless it just did: an exit code speaks for itself."""
-    if facts.state == "running":
+    if facts.state in ("queued", "running"):
         return ""
     if facts.state == "spawn_failed":
         return "The command could not be started."
@@ -130,6 +145,10 @@ def _incomplete(facts: Facts) -> str:
     if facts.error:
         error = bounded(facts.error, _ERROR_LIMIT)
         return f"The saved output is not complete: it could not be written ({error}), {saved}."
+    if facts.state == "queued":
+        return "The command has not started: it waits for its turn."
+    if facts.state == "spawn_failed":
+        return "There is no output."
     if facts.state == "running":
         return f"The command is still running: these are its first {facts.bytes} bytes of output."
     if facts.state == "interrupted":

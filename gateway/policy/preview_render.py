@@ -51,20 +51,47 @@ def encoding_of(*pieces: bytes) -> Encoding:
 def render(data: bytes, encoding: Encoding, look: Look) -> str:
     """``data`` as text, with as many newlines as it has.
 
-    Text loses control sequences and all but the last frame of a line that was drawn over itself,
-    if ``look`` says so; what would then be empty is shown as it is. A binary has every control
-    character, and every byte that is no UTF-8, as ``\\x00``.
+    Text loses control sequences, and the states of a line that others were drawn over, if ``look``
+    says so; what would then be empty is shown as it is. A binary has every control character, and
+    every byte that is no UTF-8, as ``\\x00``.
     """
+    return _rendered(data, encoding, look)[0]
+
+
+def drawn_over(data: bytes, encoding: Encoding, look: Look) -> int:
+    """How many states of lines :func:`render` leaves out."""
+    return _rendered(data, encoding, look)[1]
+
+
+def _rendered(data: bytes, encoding: Encoding, look: Look) -> tuple[str, int]:
     if encoding == "binary":
-        return data.decode("utf-8", "backslashreplace").translate(_ESCAPES)
+        return data.decode("utf-8", "backslashreplace").translate(_ESCAPES), 0
     whole = text = data.decode("utf-8", "replace")
+    left_out = 0
     if look.ansi == "strip" and ("\x1b" in text or "\x9b" in text):
         text = _SEQUENCE.sub("", text)
     if look.cr == "collapse" and "\r" in text:
-        text = "\n".join(map(_last_frame, text.split("\n")))
-    return text or whole
+        lines = [_last_states(line) for line in text.split("\n")]
+        text = "\n".join(line for line, _ in lines)
+        left_out = sum(count for _, count in lines)
+    return (text, left_out) if text else (whole, 0)
 
 
-def _last_frame(line: str) -> str:
-    """What of a line was drawn last. A carriage return at its end belongs to its newline."""
-    return line.rstrip("\r").rpartition("\r")[2]
+def _last_states(line: str) -> tuple[str, int]:
+    """What of a line was drawn last, and how many states of it that hides.
+
+    A shorter state does not cover a longer one: what came before it may be a message that was wiped
+    out and not drawn anew. A carriage return at the end belongs to the newline.
+    """
+    *earlier, last = line.rstrip("\r").split("\r")
+    if not earlier:
+        return last, 0
+    states, covered, left_out = [last], len(last), 0
+    for state in reversed(earlier):
+        seen = len(state.rstrip())
+        if seen > covered:
+            states.append(state)
+            covered = seen
+        elif seen:
+            left_out += 1
+    return "\r".join(reversed(states)), left_out

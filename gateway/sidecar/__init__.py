@@ -10,6 +10,7 @@ The endpoint::
     server      Sidecar: checks, starts, drains and stops all of it
     listener    the socket, and who is at its other end
     endpoint    /v1/exec: routes and statuses; replies: bodies and headers
+    bodies      what is sent, within a bound
     service     a command from the request to the end of its record
     plan        from a request to a Spec; workdir opens its directory; turns says when
     store       the records; folder: their files
@@ -25,9 +26,11 @@ What runs commands, for the endpoint::
     command     Command: status, head, tail, changed(), answered(), ended(), closed(), kill()
     status      Status and its parts, as the HTTP answer's ``detail``; read_status(status.json)
     isolation   the argv of a sandbox, and what is missing for one
+    hiding      what a sandbox covers for keys and tokens
     fallback    ThreadRunner for other systems; make_runner() chooses
 
     link        the socket to one shim, in the event loop
+    watch       deadlines for shims that somebody has stopped
 
 What runs outside the gateway, with the standard library alone::
 
@@ -36,6 +39,8 @@ What runs outside the gateway, with the standard library alone::
     launch      from fork to exec
     session     the poll loop: drain, deadlines, killing, messages
     family      the processes of a command: list, signal, reap
+    pipes       what is in a pipe, and whether more can come
+    flood       many small writes, read together
     sink        spill, head, tail, counts
     record      the report while it is made; status.json
     kernel      prctl, /proc, pidfds

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from gateway.observe.exec_metrics import Ended
+from gateway.sidecar.refusal import RefusedError
 from gateway.sidecar.sink import OUTPUT_LIMIT
 from gateway.sidecar.status import Reason, State, Status
+
+if TYPE_CHECKING:
+    from gateway.policy.exec_request import ExecError
 
 _BY_REASON = {
     Reason.TIMEOUT: "timeout",
@@ -79,11 +83,40 @@ def result(status: Status) -> dict[str, Any]:
     }
 
 
+def not_started(status: Status, problem: ExecError) -> Status:
+    """Nothing was run, for that reason, which is not always the system's."""
+    failure = problem.spawn_error if isinstance(problem, RefusedError) else None
+    return msgspec.structs.replace(
+        status,
+        state=State.SPAWN_FAILED,
+        spawn_error=failure,
+        warnings=(*status.warnings, problem.message),
+    )
+
+
 def unreadable(status: Status, error: OSError) -> Status:
     """The file cannot be read any more: what was whole is not to be had."""
     name = errno.errorcode.get(error.errno or 0, "EIO")
     spill = msgspec.structs.replace(status.output.spill, bytes=0, error=name)
     output = msgspec.structs.replace(status.output, complete=False, spill=spill)
+    return msgspec.structs.replace(status, output=output)
+
+
+def growing(status: Status, size: int) -> Status:
+    """A command of which nothing is heard but what its file says, which has ``size`` bytes."""
+    output = status.output
+    spill = msgspec.structs.replace(output.spill, bytes=size)
+    output = msgspec.structs.replace(output, bytes=max(output.bytes, size), lines=None, spill=spill)
+    return msgspec.structs.replace(status, output=output)
+
+
+def altered(status: Status, size: int) -> Status:
+    """The file, of ``size`` bytes, is not the one that was written."""
+    output = status.output
+    spill = msgspec.structs.replace(output.spill, bytes=size, error=output.spill.error or "EIO")
+    output = msgspec.structs.replace(
+        output, complete=False, bytes=max(output.bytes, size), lines=None, spill=spill
+    )
     return msgspec.structs.replace(status, output=output)
 
 

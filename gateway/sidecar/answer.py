@@ -94,8 +94,11 @@ def without_output(view: View) -> dict[str, Any]:
     return told
 
 
-def summary(status: Status) -> dict[str, Any]:
-    """One line of the list of commands."""
+def summary(status: Status, *, watched: bool) -> dict[str, Any]:
+    """One line of the list of commands; ``watched``: there is something of it that can be killed.
+
+    ``survivors`` are what an ended one has left behind, as many as there were at its end.
+    """
     return {
         "id": status.id,
         "state": status.state.value,
@@ -104,6 +107,7 @@ def summary(status: Status) -> dict[str, Any]:
         "signal": status.signal,
         "complete": status.output.complete,
         "bytes": status.output.bytes,
+        "survivors": status.survivors if watched else 0,
         "started_at": status.started_at,
         "duration_ms": status.duration_ms,
     }

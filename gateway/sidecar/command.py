@@ -14,6 +14,7 @@ import msgspec
 from gateway.sidecar import status as told
 from gateway.sidecar.record import SPILL
 from gateway.sidecar.status import Output, Reason, Spill, State, Status
+from gateway.sidecar.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +39,9 @@ class Command:
         self.bytes_spilled = 0
         """How many of them can be read in the spill."""
         self._accepted = False
+        self._shim_pid = 0
+        self._watch: Watch | None = None
+        self._end_shim: Callable[[int], None] | None = None
         self._closed = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._link: asyncio.WriteTransport | None = None
@@ -81,8 +85,11 @@ class Command:
         if self._link is None or self._closed:
             return
         message: dict[str, object] = {"signal": int(number), "reason": reason.value}
+        grace = 0.0 if number == signal.SIGKILL else self.spec.kill_grace_ms / 1000
         if grace_ms is not None:
             message["grace"] = grace_ms / 1000
+            grace = min(grace, grace_ms / 1000)
+        self._expect(grace, lambda: self._closed)
         self._link.write(json.dumps(message).encode() + b"\n")
 
     async def _until(self, reached: Callable[[], bool]) -> Status:
@@ -96,6 +103,15 @@ class Command:
     def accepted(self) -> bool:
         """A shim had it: it may have run."""
         return self._accepted
+
+    async def taken(self) -> bool:
+        """Wait until a shim has it, or none ever will; whether one has."""
+        await self._until(lambda: self._closed or self._accepted)
+        return self._accepted
+
+    def watch(self, end_shim: Callable[[int], None]) -> None:
+        """Have its shim ended, by pid, where it does not see to the end in time."""
+        self._end_shim = end_shim
 
     async def started(self) -> Status:
         """Wait until it runs, or never will."""
@@ -116,15 +132,34 @@ class Command:
                 self.bytes_seen, self.bytes_spilled = seen, spilled
             case told.Started(status=status):
                 self._take_status(status)
+                left = self.spec.timeout_ms + self.spec.kill_grace_ms
+                self._expect(left / 1000, lambda: self.status.state is not State.RUNNING)
             case told.Answer(status=status, head=head, tail=tail):
                 self.head, self.tail = head, tail
                 self._take_status(status)
+                left = self.spec.max_background_ms + self.spec.kill_grace_ms
+                self._expect(left / 1000, lambda: self.status.final)
             case told.Final(status=status, head=head, tail=tail):
                 self.head, self.tail = head, tail
                 self._take_status(status)
-            case told.Accepted():
-                pass
+            case told.Accepted(pid=pid):
+                self._begin_watch(pid)
         self._wake()
+
+    @property
+    def shim_pid(self) -> int:
+        """The process that looks after it; 0 where there is none, or none is known."""
+        return self._shim_pid
+
+    def _begin_watch(self, pid: int) -> None:
+        self._shim_pid, end = pid, self._end_shim
+        if pid and end is not None:
+            self._watch = Watch(pid, lambda: end(pid))
+            self._expect(0.0, lambda: self.status.started_at is not None)
+
+    def _expect(self, seconds: float, reached: Callable[[], bool]) -> None:
+        if self._watch is not None:
+            self._watch.expect(seconds, reached)
 
     def attach(self, link: asyncio.WriteTransport) -> None:
         """The connection to the shim stands."""
@@ -134,6 +169,8 @@ class Command:
         """The shim has gone. Without a last word of its own it has died."""
         self._closed = True
         self._link = None
+        if self._watch is not None:
+            self._watch.stop()
         if not self.status.final and self._accepted:
             # Head and tail went with it. What it had told is all that is known; the file has more.
             output = Output(

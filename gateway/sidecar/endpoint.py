@@ -13,13 +13,14 @@ from aiohttp import web
 from gateway.observe import exec_log, logs
 from gateway.policy import exec_range
 from gateway.policy.exec_access import Client, Guard, Refusal
-from gateway.policy.exec_request import MAX_BODY, MAX_MS, ExecError, idempotency_key, parse
+from gateway.policy.exec_request import MAX_MS, ExecError, fingerprint, idempotency_key, parse
 from gateway.sidecar import answer, reader, replies
 from gateway.sidecar.answer import compose_answer, summary
+from gateway.sidecar.bodies import SMALL, Bodies
 from gateway.sidecar.frames import event
 from gateway.sidecar.service import Caller, Service
 from gateway.sidecar.status import State
-from gateway.sidecar.views import view_of
+from gateway.sidecar.views import looked_at, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gateway.config.model import Exec
     from gateway.observe.exec_metrics import ExecMetrics
     from gateway.policy.exec_request import ExecRequest
+    from gateway.sidecar.status import Status
     from gateway.sidecar.store import Entry
 
 _PATH = re.compile(r"/v1/exec(?:/(?P<id>[^/]+)(?:/(?P<part>output|events|kill))?)?/?")
@@ -63,6 +65,7 @@ class Endpoint:
         self._metrics = metrics
         self._exec = exec_
         self._peer_of = peer_of
+        self._bodies = Bodies()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; nothing but a broken connection is raised."""
@@ -95,7 +98,7 @@ class Endpoint:
                 return await self._kill(request, entry)
             case "DELETE", None:
                 await self._service.delete(entry)
-                return web.Response(status=204)
+                return web.Response(status=204, headers=replies.NO_RETRY)
             case _, "output":
                 return await self._output(request, entry)
             case _, "events":
@@ -127,8 +130,9 @@ class Endpoint:
     async def _run(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
         try:
             key = idempotency_key(request.headers.get("Idempotency-Key"))
-            asked = parse(await replies.body_of(request, MAX_BODY), self._exec.max_output)
-            entry = self._service.submit(asked, caller, key)
+            self._service.check_room(caller, key)
+            asked, mark = await self._read(request, keyed=key is not None)
+            entry = self._service.submit(asked, caller, key, mark)
         except ExecError as error:
             self._metrics.rejected()
             exec_log.refused(caller.peer, caller.client, error.status, error.message)
@@ -142,16 +146,28 @@ class Endpoint:
             answered = True
             raise
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
             if not answered:
                 self._service.leave(entry, asked)
         return response
+
+    async def _read(self, request: web.BaseRequest, *, keyed: bool) -> tuple[ExecRequest, str]:
+        """What is asked for, and its fingerprint if it has a key."""
+
+        def understand(body: bytes) -> tuple[ExecRequest, str]:
+            asked = parse(body, self._exec.max_output)
+            return asked, fingerprint(asked) if keyed else ""
+
+        async with self._bodies.body(request) as body:
+            if len(body) <= SMALL:
+                return understand(body)
+            return await asyncio.to_thread(understand, body)
 
     async def _wait(
         self, request: web.BaseRequest, entry: Entry, asked: ExecRequest
     ) -> web.StreamResponse:
         if asked.background:
-            await entry.until(lambda: entry.started)
+            await entry.until(lambda: entry.started or entry.queued)
         elif replies.wants_events(request):
             await entry.until(lambda: entry.started)
             if entry.status.state is not State.SPAWN_FAILED:
@@ -181,8 +197,12 @@ class Endpoint:
 
     def _list(self, caller: Caller) -> web.Response:
         entries = self._service.store.owned(caller.client)
-        listed = [summary(entry.now()) for entry in entries[:_MAX_LISTED]]
-        return replies.json_response({"commands": listed, "total": len(entries)})
+        listed = [
+            summary(entry.now(), watched=entry.command is not None)
+            for entry in entries[:_MAX_LISTED]
+        ]
+        told = {"commands": listed, "total": len(entries)}
+        return replies.json_response(told, headers=replies.NO_RETRY)
 
     async def _look(self, request: web.BaseRequest, entry: Entry) -> web.Response:
         await self._long_poll(request, entry)
@@ -200,10 +220,17 @@ class Endpoint:
             lambda: entry.status.final or entry.status.state is not state, int(wait) / 1000
         )
 
+    async def _readable(self, entry: Entry) -> Status:
+        """The status as the file bears it out. Raises ExecError, 410 where there is none."""
+        try:
+            return await looked_at(entry, self._service.store)
+        except FileNotFoundError:
+            raise _no_longer_there() from None
+
     async def _output(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         if request.query.get("follow") == "1" and request.method == "GET":
             return await self._follow(request, entry)
-        status = entry.now()
+        status = await self._readable(entry)
         size, final = status.output.spill.bytes, status.final
         tag = f'"{entry.id}-{size}"' if final else None
         if tag is not None and request.headers.get("If-None-Match") == tag:
@@ -231,19 +258,18 @@ class Endpoint:
                     if reached < stop:
                         raise EOFError("the output is shorter than it was")
         except FileNotFoundError:
-            raise ExecError(410, "The output of this command is no longer there.") from None
+            raise _no_longer_there() from None
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
         await response.write_eof()
         return response
 
     async def _follow(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         """The output as it grows, up to its very end; ``offset`` says from where."""
-        start = exec_range.parse_event_id(
-            request.query.get("offset"), entry.now().output.spill.bytes
-        )
+        status = await self._readable(entry)
+        start = exec_range.parse_event_id(request.query.get("offset"), status.output.spill.bytes)
         await entry.until(lambda: entry.started)
-        response = replies.output_response(entry.now(), None, None, None)
+        response = replies.output_response(await self._readable(entry), None, None, None)
         await response.prepare(request)
         entry.attached += 1
         try:
@@ -251,7 +277,7 @@ class Endpoint:
                 with replies.sending():
                     await reader.follow(entry, self._service.store.folder, start, response.write)
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
         await response.write_eof()
         return response
 
@@ -264,7 +290,7 @@ class Endpoint:
         try:
             return await self._stream(request, entry, start)
         finally:
-            entry.attached -= 1
+            self._service.detach(entry)
 
     async def _stream(
         self, request: web.BaseRequest, entry: Entry, start: int
@@ -282,10 +308,16 @@ class Endpoint:
 
     async def _kill(self, request: web.BaseRequest, entry: Entry) -> web.Response:
         number = _signal_of(await replies.body_of(request, 1024))
+        if entry.queued:
+            self._service.cancel(entry, "The command was killed before it had started.")
         await entry.until(lambda: entry.started)
         self._service.kill(entry, number)
         await self._long_poll(request, entry)
         return await self._told(entry)
+
+
+def _no_longer_there() -> ExecError:
+    return ExecError(410, "The output of this command is no longer there.")
 
 
 def _signal_of(body: bytes) -> int:

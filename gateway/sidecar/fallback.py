@@ -160,7 +160,7 @@ def _run(spec: Spec, request: dict[str, Any], made: record.Record, control: sock
     finally:
         os.close(write)
     made.leader, made.exec_at = leader.pid, time.monotonic()
-    sink = Sink(spill, shim.bounds_of(request))
+    sink = Sink(spill, shim.bounds_of(request), os.path.join(spec.directory, record.SPILL))
     Session(
         made,
         sink,

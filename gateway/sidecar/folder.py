@@ -240,6 +240,14 @@ class Folder:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         return file
 
+    def output_size(self, id_: str) -> int:
+        """Bytes of a command's output. Raises OSError where it cannot be read."""
+        file = self.open_output(id_)
+        try:
+            return os.fstat(file).st_size
+        finally:
+            os.close(file)
+
     def pieces(self, id_: str, size: int, head: int, tail: int) -> tuple[bytes, bytes]:
         """The first and the last bytes of the first ``size`` ones; both are all where it fits."""
         file = self.open_output(id_)

@@ -57,6 +57,15 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[19]), alive)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether the process of that number has been stopped, as by SIGSTOP, and does nothing."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    except OSError:
+        return False
+
+
 def _processes() -> Iterator[Process]:
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := process(int(name))) is not None:

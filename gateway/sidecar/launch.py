@@ -81,6 +81,8 @@ def _become(request: dict[str, Any], files: Files, shim: int, tell: int) -> None
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - its purpose
     except OSError as error:
         number = error.errno or errno.EIO
+        if number == errno.EACCES and stage[0] == "exec" and _is_nowhere(request):
+            number = errno.ENOENT
     except (ValueError, UnicodeError):
         # A NUL in an argument, an "=" in the name of a variable.
         number = errno.EINVAL
@@ -90,6 +92,15 @@ def _become(request: dict[str, Any], files: Files, shim: int, tell: int) -> None
         os.write(tell, f"{stage[0]}:{number}".encode())
     finally:
         os._exit(127)
+
+
+def _is_nowhere(request: dict[str, Any]) -> bool:
+    """Whether no directory of PATH has the program: one that may not be read is none that has it,
+    as for a shell."""
+    name, path = request["argv"][0], request["env"].get("PATH", os.defpath)
+    return "/" not in name and not any(
+        os.path.isfile(os.path.join(directory, name)) for directory in path.split(":")
+    )
 
 
 def _set_up(request: dict[str, Any], files: Files, shim: int, stage: list[str]) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.policy import exec_env
-from gateway.sidecar import isolation, workdir
+from gateway.sidecar import hiding, isolation, workdir
+from gateway.sidecar import refusal as refused
 from gateway.sidecar.spec import LIMITS, Spec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gateway.config.model import Exec
     from gateway.policy.exec_request import ExecRequest
@@ -89,18 +90,41 @@ class Planner:
         )
 
     def wrap(self, cwd: str) -> tuple[str, ...]:
-        """The sandbox that is asked for, around a command in this directory; blocks a little."""
+        """The sandbox that is asked for, around a command in this directory; blocks a little.
+
+        Raises RefusedError where something that it has to hide is not there.
+        """
         if self.exec_.isolation != "bwrap":
             return ()
         bwrap = isolation.find_bwrap()
         if bwrap is None:
             # It was there at the start. Without it nothing may run: exec fails, and says so.
             bwrap = "/usr/bin/bwrap"
+        if (exposed := self.exposed()) is not None:
+            # The start refuses it; but the configuration may have been read again since.
+            raise refused.unavailable(exposed)
+        secrets = hiding.hide(self.secret_files, (*self.roots, self.user.home))
         roots = [root for root in self.roots if os.path.isdir(root)]
         hidden = [path for path in (self.spill_dir, *_SOCKETS) if os.path.isdir(path)]
-        hidden = [path for path in hidden if path not in roots]
-        wrap = isolation.bwrap_argv(bwrap, roots=roots, cwd=cwd, hidden=hidden)
-        return (*wrap[:_END], *_resolver(), *_masks(self.secret_files), *wrap[_END:])
+        hidden = [path for path in {*hidden, *secrets.directories} if path not in roots]
+        wrap = isolation.bwrap_argv(bwrap, roots=roots, cwd=cwd, hidden=sorted(hidden))
+        masks = (word for file in secrets.files for word in ("--ro-bind", os.devnull, file))
+        return (*wrap[:_END], *_resolver(), *masks, *wrap[_END:])
+
+    def exposed(self) -> str | None:
+        """Why a sandbox would not hide what it has to, in one sentence; None where it would."""
+        if self.exec_.isolation != "bwrap":
+            return None
+        for what, path in (("exec.spill_dir", self.spill_dir), *self._secrets()):
+            if root := hiding.root_of(path, self.roots):
+                return (
+                    f"{what} ({path}) lies within {root}, one of exec.allowed_roots, where a "
+                    "command can move it to where it is not hidden: move it elsewhere."
+                )
+        return None
+
+    def _secrets(self) -> Iterator[tuple[str, str]]:
+        return (("A file with a key or token", path) for path in self.secret_files)
 
     def _limits(self) -> dict[str, int]:
         asked = self.exec_.limits
@@ -124,14 +148,6 @@ def _resolver() -> list[str]:
     real = os.path.realpath(_RESOLVER)
     within = any(real.startswith(f"{path}/") for path in _SOCKETS)
     return ["--ro-bind", real, real] if within and os.path.isfile(real) else []
-
-
-def _masks(paths: Sequence[str]) -> list[str]:
-    """Arguments of bwrap that leave nothing to read in these files."""
-    real = [os.path.realpath(path) for path in paths]
-    return [
-        word for path in real if os.path.isfile(path) for word in ("--ro-bind", os.devnull, path)
-    ]
 
 
 def run_as(exec_: Exec) -> tuple[int, int] | None:

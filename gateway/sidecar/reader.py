@@ -61,7 +61,10 @@ async def follow(
     async with opened(folder, entry.id) as descriptor:
         while True:
             status = entry.now()
-            start = await send_part(descriptor, start, status.output.spill.bytes, write)
+            stop = status.output.spill.bytes
+            start = await send_part(descriptor, start, stop, write)
+            if start < stop:
+                raise EOFError("the output is shorter than it was")
             if status.final:
                 return
             if entry.now() == status:
@@ -71,10 +74,23 @@ async def follow(
 async def send_events(
     entry: Entry, folder: Folder, start: int, write: Callable[[bytes], Awaitable[None]]
 ) -> None:
-    """Write the output from ``start`` on as events, up to the answer."""
+    """Write the output from ``start`` on as events, up to the answer.
+
+    What a file lacks is not sent: the answer, which comes after it, says that it is not complete.
+    """
     if not await _some(entry, start, write):
         return
-    frames = Frames(start)
+    try:
+        await _send_frames(entry, folder, Frames(start), write)
+    except FileNotFoundError:
+        # The command, or somebody else, has removed it. The answer is still to come.
+        while not entry.answered:
+            await _news(entry, write)
+
+
+async def _send_frames(
+    entry: Entry, folder: Folder, frames: Frames, write: Callable[[bytes], Awaitable[None]]
+) -> None:
     async with opened(folder, entry.id) as descriptor:
         while True:
             answered, stop = entry.answered, entry.now().output.spill.bytes

@@ -15,7 +15,7 @@ from gateway.policy.exec_request import ExecError
 from gateway.sidecar.refusal import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gateway.policy.exec_range import Part
     from gateway.sidecar.status import Status
@@ -60,14 +60,16 @@ def json_response(
 
 
 def answer(told: dict[str, Any], status: int, entry: Entry) -> web.Response:
-    """The object of a command."""
+    """The object of a command, and beside it why there was none to be run."""
     headers = {**NO_RETRY, "Location": f"/v1/exec/{entry.id}"}
-    if status == 422:
+    problem = entry.problem
+    if status == 422 or problem is not None:
         failure = told["detail"]["spawn_error"]
         why = "the system refused" if failure is None else failure["message"]
-        message = f"The command was not started: {why}."
-        told = {"error": {"message": message, "code": CODES[422]}, "spawn_error": failure, **told}
-        headers["x-gateway-error"] = CODES[422]
+        message = f"The command was not started: {why}." if problem is None else problem.message
+        code = CODES.get(422 if problem is None else problem.status, CODES[422])
+        told = {"error": {"message": message, "code": code}, "spawn_error": failure, **told}
+        headers["x-gateway-error"] = code
     return json_response(told, status, headers)
 
 
@@ -151,10 +153,20 @@ def wants_events(request: web.BaseRequest) -> bool:
     return "text/event-stream" in request.headers.get("Accept", "").lower()
 
 
-async def body_of(request: web.BaseRequest, most: int) -> bytes:
-    """The body. Raises ExecError with 413 as soon as it is too large."""
+def _nothing(_size: int) -> None:
+    """Whoever reads little needs no leave."""
+
+
+async def body_of(
+    request: web.BaseRequest, most: int, take: Callable[[int], None] = _nothing
+) -> bytes:
+    """The body. Raises ExecError with 413 as soon as it is too large.
+
+    ``take`` is told the size, before so much is read where it is known; it may raise, too.
+    """
     if (request.content_length or 0) > most:
         raise ExecError(413, f"The body must be {most} bytes or less.")
+    take(request.content_length or 0)
     expects = request.headers.get("Expect", "").lower() == "100-continue"
     if expects and request.transport is not None:
         # This level of the server library leaves the interim answer to us.
@@ -165,5 +177,6 @@ async def body_of(request: web.BaseRequest, most: int) -> bytes:
         size += len(part)
         if size > most:
             raise ExecError(413, f"The body must be {most} bytes or less.")
+        take(size)
         parts.append(part)
     return b"".join(parts)

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _ZYGOTE = Path(__file__).with_name("zygote.py")
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 _START_SECONDS = 20.0
+
+_TAKE_SECONDS = 5.0
+"""For a shim to be forked. After so long a stopped zygote is woken; after twice that, replaced."""
 
 
 class SidecarError(Exception):
@@ -112,6 +116,7 @@ class Runner:
     async def _try(self, spec: Spec) -> Command:
         zygote = await self._living_zygote()
         command = Command(spec)
+        command.watch(self._end_shim)
         ours, theirs = socket.socketpair()
         with theirs:
             await connect(command, ours, self._commands.discard)
@@ -124,11 +129,37 @@ class Runner:
                     _close(handed)
                 # Closed before the wait: the end of the shim must be the end of the connection.
                 theirs.close()
+                await self._taken(command, zygote)
                 await command.started()
             except BaseException:
                 command.abandon()
                 raise
         return command
+
+    async def _taken(self, command: Command, zygote: _Zygote) -> None:
+        """Wait until a shim has the command. A zygote that does not come to it is replaced: what it
+        has not taken by then it finds without a caller, and does not run."""
+        for way_out in (zygote.wake, zygote.kill):
+            try:
+                async with asyncio.timeout(_TAKE_SECONDS):
+                    await command.taken()
+            except TimeoutError:
+                way_out()
+            else:
+                return
+        command.abandon()
+        async with self._starting:
+            if self._zygote is zygote:
+                self._zygote = None
+        await zygote.stop()
+
+    def _end_shim(self, pid: int) -> None:
+        """It has not done its duty. The zygote then kills what it has left, if it is not stopped
+        itself."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        if self._zygote is not None:
+            self._zygote.wake()
 
 
 class _Zygote:
@@ -193,6 +224,14 @@ class _Zygote:
                     return
                 else:
                     return
+
+    def wake(self) -> None:
+        """Let it go on, if somebody has stopped it."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """It is of no use any more."""
+        self._process.kill()
 
     async def stop(self) -> None:
         """Let it go; it ends by itself when no shim is left, and is killed if not."""
@@ -279,7 +318,7 @@ def _close(handed: dict[str, int]) -> None:
 
 def _kill_shim(command: Command) -> None:
     """The last resort; the zygote then kills what it has left. Its connection is open: it lives."""
-    if pid := command.status.shim.pid:
+    if pid := command.shim_pid:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

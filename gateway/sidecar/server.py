@@ -19,6 +19,7 @@ from gateway.sidecar.endpoint import Endpoint
 from gateway.sidecar.fallback import make_runner
 from gateway.sidecar.folder import Folder
 from gateway.sidecar.plan import Planner
+from gateway.sidecar.refusal import RefusedError
 from gateway.sidecar.runner import SidecarError
 from gateway.sidecar.service import STOP, Service
 from gateway.sidecar.store import Store
@@ -89,6 +90,8 @@ class Sidecar:
             raise ConfigError([refusal])
         folder = self._folder = _open_folder(exec_.spill_dir)
         planner = Planner.of(exec_, folder.path, self._environ, self._secret_files)
+        if (exposed := planner.exposed()) is not None:
+            raise ConfigError([exposed])
         await asyncio.to_thread(_try_sandbox, planner)
         store = Store(folder, retention=exec_.retention, most=exec_.retention_bytes)
         self._service = Service(exec_, self._runner, store, planner, self._metrics)
@@ -163,7 +166,10 @@ def _open_folder(path: str) -> Folder:
 
 def _try_sandbox(planner: Planner) -> None:
     """Where a sandbox is asked for it is tried once: the program alone does not make one."""
-    wrap = planner.wrap("/")
+    try:
+        wrap = planner.wrap("/")
+    except RefusedError as error:
+        raise ConfigError([f"exec.isolation cannot be had: {error.message}"]) from None
     if not wrap:
         return
     try:

@@ -14,9 +14,11 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.observe import exec_log, logs
 from gateway.observe.exec_metrics import Gauges
-from gateway.policy.exec_request import ExecError, ExecRequest, fingerprint
+from gateway.policy.exec_request import ExecError, ExecRequest
 from gateway.sidecar import account, refusal, workdir
 from gateway.sidecar.folder import Meta, new_id
 from gateway.sidecar.runner import SidecarError
@@ -106,24 +108,35 @@ class Service:
 
     # --- what is asked for --------------------------------------------------------------------
 
-    def submit(self, request: ExecRequest, caller: Caller, key: str | None = None) -> Entry:
-        """Start a command, or find the one that the same key has started.
+    def check_room(self, caller: Caller, key: str | None) -> None:
+        """Raise the ExecError of :meth:`submit` that needs no look at the body."""
+        if key is None or not self.store.knows(caller.client, key):
+            self._check_room()
+            self._turns.check()
+
+    def _check_room(self) -> None:
+        if self.draining:
+            raise refusal.stopping()
+        if len(self._runner.commands) >= _LIVE_PER_TURN * self._exec.max_running:
+            raise refusal.busy(
+                "Too many commands have ended and left processes behind that still run: kill some "
+                "of those that GET /v1/exec lists with survivors."
+            )
+
+    def submit(
+        self, request: ExecRequest, caller: Caller, key: str | None = None, mark: str = ""
+    ) -> Entry:
+        """Start a command, or find the one that the same key has started; ``mark`` is the
+        request's fingerprint where there is a key.
 
         Raises ExecError where nothing will run. What is refused only later, when its turn has come,
         is the entry's ``problem``.
         """
-        mark = fingerprint(request) if key is not None else ""
         known = self.store.of_key(caller.client, key, mark)
         if known is not None:
             return known
-        if self.draining:
-            raise refusal.stopping()
         cwd = workdir.asked_for(request.cwd, self._exec.allowed_roots)
-        if len(self._runner.commands) >= _LIVE_PER_TURN * self._exec.max_running:
-            raise refusal.busy(
-                "Too many commands have left processes behind that hold their output open: kill "
-                "some of those that GET /v1/exec lists."
-            )
+        self._check_room()
         turn = self._turns.ask()
         meta = Meta(
             id=new_id(),
@@ -136,7 +149,8 @@ class Service:
             look=request.preview,
             warnings=self._planner.environment(request).warnings,
         )
-        entry = Entry(meta, Status(id=meta.id))
+        state = State.RUNNING if turn.done() else State.QUEUED
+        entry = Entry(meta, Status(id=meta.id, state=state))
         self.store.add(entry)
         told = exec_log.asked(
             entry.id, caller.peer, caller.client, request.command, request.argv, cwd
@@ -146,7 +160,17 @@ class Service:
 
     def leave(self, entry: Entry, request: ExecRequest) -> None:
         """A client that waited for the answer has gone without it."""
-        if request.on_disconnect == "kill" and not (entry.attached or entry.promised):
+        entry.deserted = entry.deserted or request.on_disconnect == "kill"
+        self._desert(entry)
+
+    def detach(self, entry: Entry) -> None:
+        """Who waited for it, or read its output, does so no more."""
+        entry.attached -= 1
+        self._desert(entry)
+
+    def _desert(self, entry: Entry) -> None:
+        """Without anybody who would see its end it has none to wait for."""
+        if entry.deserted and not (entry.attached or entry.promised):
             entry.wanted = False
             if not entry.answered:
                 self.kill(entry, signal.SIGTERM, Reason.CLIENT_GONE)
@@ -161,6 +185,12 @@ class Service:
         if entry.command is not None:
             entry.kill_signal = signal.Signals(number).name
             entry.command.kill(number, reason)
+
+    def cancel(self, entry: Entry, why: str) -> None:
+        """Take a command out of the queue; its record says so."""
+        entry.promised = True
+        entry.wanted, entry.cancelled = False, ExecError(422, why)
+        entry.wake()
 
     async def delete(self, entry: Entry) -> None:
         """End a command and remove its record and output; it goes on where the caller does not."""
@@ -204,20 +234,22 @@ class Service:
         while not turn.done():
             if not entry.wanted:
                 turn.cancel()
-                raise _left()
+                raise entry.cancelled or _left()
             news = asyncio.ensure_future(entry.changed())
             try:
                 await asyncio.wait((turn, news), return_when=asyncio.FIRST_COMPLETED)
             finally:
                 news.cancel()
         turn.result()
+        entry.status = msgspec.structs.replace(entry.status, state=State.RUNNING)
+        entry.wake()
 
     async def _start(
         self, entry: Entry, request: ExecRequest, cwd: str, told: exec_log.Asked
     ) -> Command:
         """From the turn to the start. Raises ExecError where nothing was started."""
         if not entry.wanted:
-            raise _left()
+            raise entry.cancelled or _left()
         await self._look_at_disk()
         if self._disk_free < self._exec.min_free:
             raise refusal.unavailable(
@@ -287,9 +319,14 @@ class Service:
         return status
 
     def _give_up(self, entry: Entry, problem: ExecError, told: exec_log.Asked) -> None:
-        """Nothing has run, and there is no record of it."""
+        """Nothing has run. Only who was told to come back for it finds a record that says why."""
         entry.problem = problem
-        self.store.forget(entry)
+        if entry.promised:
+            self.store.free_key(entry)
+            entry.status = account.not_started(entry.status, problem)
+            entry.ended_at = self.store.now()
+        else:
+            self.store.forget(entry)
         self._metrics.rejected()
         exec_log.refused(told.peer, told.client, problem.status, problem.message, told.id)
         entry.wake()
@@ -314,8 +351,7 @@ class Service:
         if entry.command is not None:
             self.kill(entry, signal.SIGTERM)
         elif not entry.started:
-            entry.wanted = False
-            entry.wake()
+            self.cancel(entry, "The command was deleted before it had started.")
         while entry.command is not None or (not entry.started and entry.problem is None):
             await entry.changed()
         await self.store.remove(entry, "This command and its output were deleted.")

@@ -8,18 +8,17 @@ write on. So nothing here ever stops draining because a process has ended.
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import math
 import os
 import select
 import signal
-import struct
-import termios
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gateway.sidecar import pipes
+from gateway.sidecar.flood import Flood
 from gateway.sidecar.record import write_status
 
 if TYPE_CHECKING:
@@ -41,13 +40,6 @@ LAST_BYTES = 2.0
 
 PROGRESS = 0.05
 """Seconds between two messages of progress."""
-
-
-GATHER = 0.0005
-"""Seconds that a flood of small writes is left to itself: else each would wake this process."""
-
-SMALL_READS = 8
-"""So many in a row, each as soon as the one before it was written down, are a flood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +103,9 @@ class Session:
         self._told = 0
         self._owed = 0
         self._held_since: float | None = None
-        self._capacity = _capacity(pipe)
-        self._small_reads = 0
-        self._read_at = 0.0
+        self._flood = Flood(pipes.capacity(pipe))
+        # A command can read its output, and take what the poll told of. The flag is this end's own.
+        os.set_blocking(pipe, False)
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
         control.setblocking(False)
@@ -141,16 +133,9 @@ class Session:
     # --- what comes in ------------------------------------------------------------------------
 
     def _drain(self, events: int) -> None:
-        flood = time.monotonic() - self._read_at < GATHER
-        gather = flood and self._small_reads >= SMALL_READS and not events & select.POLLHUP
-        if gather:
-            # In a process or a thread that has nothing else to do.
-            time.sleep(GATHER)  # noqa: TID251
+        self._flood.gather(events)
         size = self._sink.fill(self._pipe)
-        # What fills the pipe while it is left to itself is not slowed down a second time.
-        small = size < self._capacity // (2 if gather else 8)
-        self._small_reads = self._small_reads + 1 if small and flood else 0
-        self._read_at = time.monotonic()
+        self._flood.note(size or 0)
         if size == 0:
             self._record.eof_at = time.monotonic()
             self._close_pipe()
@@ -193,10 +178,7 @@ class Session:
     # --- what follows from it -----------------------------------------------------------------
 
     def _advance(self, now: float) -> None:
-        record, family = self._record, self._family
-        if record.exit_at is None and family.wait_status is not None:
-            record.wait_status, record.exit_at = family.wait_status, now
-            self._owed = self._sink.seen + self._unread()
+        self._note_exit(now)
         if self._ending is not None:
             self._press(self._ending, now)
         elif not self._final:
@@ -207,27 +189,47 @@ class Session:
             else:
                 self._tell_progress(now)
 
+    def _note_exit(self, now: float) -> None:
+        record, family = self._record, self._family
+        if record.exit_at is None and family.wait_status is not None:
+            record.wait_status, record.exit_at = family.wait_status, now
+            self._owed = self._sink.seen + pipes.unread(self._pipe)
+
     def _keep_time(self, now: float) -> None:
         record, policy = self._record, self._policy
         assert record.exec_at is not None
         if record.exit_at is None or policy.on_output_open == "wait":
             if now >= record.exec_at + policy.timeout:
-                record.timed_out = True
-                self._end("timeout")
+                self._time_out(now)
             return
         # The grace begins when all is drained that the leader can have written: a slow disk is not
         # a process that holds the pipe.
-        if self._held_since is None and self._sink.seen >= self._owed:
+        if self._held_since is None and self._has_all(self._owed):
             self._held_since = now
         if record.eof_at is not None:
             return
         if now >= record.exit_at + policy.max_background:
             self._end("output_open")
         elif self._held_since is not None and now >= self._held_since + policy.output_grace:
+            if pipes.has_no_writer(self._pipe):
+                return
             if policy.on_output_open == "kill":
                 self._end("output_open")
             elif not self._answered:
                 self._answer(now)
+
+    def _time_out(self, now: float) -> None:
+        # It may have ended since the last look: then it has done so by itself.
+        self._family.reap()
+        self._note_exit(now)
+        if self._record.exit_at is not None:
+            if self._policy.on_output_open != "wait" or pipes.has_no_writer(self._pipe):
+                return
+            self._record.timed_out = True
+            self._end("output_open")
+            return
+        self._record.timed_out = True
+        self._end("timeout")
 
     def _answer(self, now: float) -> None:
         """The leader has ended, the output has not: tell what there is, and go on."""
@@ -247,11 +249,23 @@ class Session:
             return
         self._ending = Ending(kill_at)
         if not self._final:
-            self._record.reason = reason
+            self._family.reap()
+            self._note_exit(now)
+            self._give_reason(reason)
         if number != signal.SIGKILL:
             self._family.signal(number)
             # What is stopped gets no other signal but SIGKILL.
             self._family.signal(signal.SIGCONT)
+
+    def _give_reason(self, reason: str) -> None:
+        """Why the command ends. One that has ended did so for none of these reasons: what is ended
+        now are processes that it has left behind."""
+        record = self._record
+        if record.exit_at is None or reason == "output_open":
+            record.reason = reason
+        elif not self._family.alone:
+            record.reason = "exit"
+            record.warnings.append(f"processes that it had left behind were ended: {reason}")
 
     def _press(self, ending: Ending, now: float) -> None:
         if not self._family.alone:
@@ -261,16 +275,13 @@ class Session:
                 ending.kill_at = time.monotonic() + RESCAN
             return
         if ending.owed is None:
-            ending.owed = self._sink.seen + self._unread()
-        if ending.drained_at is None and self._sink.seen >= ending.owed:
+            ending.owed = self._sink.seen + pipes.unread(self._pipe)
+        if ending.drained_at is None and self._has_all(ending.owed):
             ending.drained_at = now
 
-    def _unread(self) -> int:
-        """Bytes in the pipe; no more than they can have been written by who has ended."""
-        if self._pipe < 0:
-            return 0
-        (size,) = struct.unpack("i", fcntl.ioctl(self._pipe, termios.FIONREAD, bytes(4)))
-        return int(size)
+    def _has_all(self, owed: int) -> bool:
+        """So many bytes have been taken in, or others have taken the rest."""
+        return self._sink.seen >= owed or pipes.unread(self._pipe) == 0
 
     def _finished(self, now: float) -> bool:
         ended, eof = self._record.exit_at is not None, self._record.eof_at is not None
@@ -375,19 +386,15 @@ class Session:
         if record.exit_at is None or policy.on_output_open == "wait":
             return record.exec_at + policy.timeout
         background = record.exit_at + policy.max_background
-        if self._answered or self._held_since is None:
+        if self._answered:
             return background
+        if self._held_since is None:
+            return min(background, time.monotonic() + RESCAN)
         return min(background, self._held_since + policy.output_grace)
 
     def _next_in(self, ending: Ending) -> float:
         if not self._family.alone:
             return ending.kill_at
-        return math.inf if ending.drained_at is None else ending.drained_at + LAST_BYTES
-
-
-def _capacity(pipe: int) -> int:
-    """Bytes that a pipe holds; a guess where the system does not say."""
-    try:
-        return fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
-    except (AttributeError, OSError):
-        return 65536
+        if ending.drained_at is None:
+            return time.monotonic() + RESCAN
+        return ending.drained_at + LAST_BYTES

@@ -37,7 +37,7 @@ def main(handed: Handed) -> None:
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=handed.control)
     # From here on the command may have run: a caller that has seen it must not send it again.
-    control.sendall(b'{"event":"accepted"}\n')
+    control.sendall(b'{"event":"accepted","pid":%d}\n' % os.getpid())
     request = read_request(handed.request)
     made = new_record(request)
     try:
@@ -72,7 +72,7 @@ def run(
 ) -> None:
     """Start the command and see it through. Raises SpawnFailed where it cannot be started."""
     directory, spill = record.make_directory(made.directory)
-    read, write = open_pipe()
+    read, write = open_pipe(request["run_as"])
     bell = kernel.ChildBell()
     try:
         policy = policy_of(request)
@@ -89,7 +89,7 @@ def run(
     made.leader, made.exec_at = leader, time.monotonic()
     session.Session(
         made,
-        sink.Sink(spill, bounds_of(request)),
+        sink.Sink(spill, bounds_of(request), os.path.join(made.directory, record.SPILL)),
         family.Descendants(leader, wrapped=request["wrapped"]),
         policy,
         pipe=read,
@@ -98,10 +98,11 @@ def run(
     ).run(bell)
 
 
-def open_pipe() -> tuple[int, int]:
+def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:
     """One pipe for both streams, so that their order is kept; as large as can be had.
 
-    A file would not do: opening ``/dev/stderr`` for writing truncates a file, and not a pipe.
+    A file would not do: opening ``/dev/stderr`` for writing truncates a file, and not a pipe. Only
+    its owner may open a pipe so: ``owner`` is the user and the group of the command, if others.
     """
     import fcntl
 
@@ -111,6 +112,10 @@ def open_pipe() -> tuple[int, int]:
         raise record.SpawnFailed("pipe", error.errno or errno.EMFILE) from None
     with suppress(OSError):
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE)
+    if owner is not None:
+        with suppress(OSError):
+            # Both ends are of one inode.
+            os.fchown(read, *owner)
     return read, write
 
 

@@ -39,8 +39,10 @@ class Bounds:
 class Sink:
     """Takes the output of one command; owns the descriptor of the spill."""
 
-    def __init__(self, spill: int, bounds: Bounds) -> None:
+    def __init__(self, spill: int, bounds: Bounds, path: str | None = None) -> None:
+        """``path`` is where the spill has to be found in the end; None: wherever it is."""
         self._spill = spill
+        self._path = path
         self._bounds = bounds
         self._buffer = bytearray(CHUNK)
         self._view = memoryview(self._buffer)
@@ -83,12 +85,15 @@ class Sink:
         same_size = self.size is None or self.size == self.seen
         return self.error is None and self.seen == self.written and same_size
 
-    def fill(self, pipe: int) -> int:
+    def fill(self, pipe: int) -> int | None:
         """Read once from a pipe and keep it; the bytes read, 0 at its end.
 
-        Blocks where the pipe is empty. Raises OSError where it cannot be read.
+        None where a pipe that does not block is empty. Raises OSError where it cannot be read.
         """
-        size = os.readv(pipe, [self._buffer])
+        try:
+            size = os.readv(pipe, [self._buffer])
+        except BlockingIOError:
+            return None
         if size:
             self._take(size)
         return size
@@ -102,7 +107,9 @@ class Sink:
             return
         spill, self._spill = self._spill, -1
         try:
-            self.size = os.fstat(spill).st_size
+            found = os.fstat(spill)
+            self.size = found.st_size
+            self._check_place(found)
         except OSError as error:
             self._failed(error)
         try:
@@ -112,6 +119,18 @@ class Sink:
             self._failed(error)
         self._view.release()
         self._buffer = bytearray()
+
+    def _check_place(self, found: os.stat_result) -> None:
+        """What has been unlinked, or moved away, nobody can read: not a byte of it is saved."""
+        if self._path is None:
+            return
+        try:
+            there = os.stat(self._path, follow_symlinks=False)
+            if not os.path.samestat(there, found):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        except OSError:
+            self.written = self.size = 0
+            raise
 
     def _take(self, size: int) -> None:
         self.seen += size

@@ -11,8 +11,10 @@ import msgspec
 
 
 class State(StrEnum):
-    """Where a command stands. All but the first two are final."""
+    """Where a command stands. All but the first three are final."""
 
+    QUEUED = "queued"
+    """Its turn has not come."""
     RUNNING = "running"
     OUTPUT_OPEN = "output_open"
     """The leader has ended and others hold its output open, which is drained on."""
@@ -112,7 +114,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def final(self) -> bool:
         """Nothing of it changes any more."""
-        return self.state not in (State.RUNNING, State.OUTPUT_OPEN)
+        return self.state not in (State.QUEUED, State.RUNNING, State.OUTPUT_OPEN)
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="event"):
@@ -120,7 +122,9 @@ class Message(msgspec.Struct, frozen=True, tag_field="event"):
 
 
 class Accepted(Message, frozen=True, tag="accepted"):
-    """The shim is there; the command may be started from now on."""
+    """The shim is there; the command may be started from now on. No ``pid``: it is no process."""
+
+    pid: int = 0
 
 
 class Started(Message, frozen=True, tag="started"):

@@ -15,6 +15,7 @@ import msgspec
 from gateway.observe import logs
 from gateway.policy.exec_request import ExecError
 from gateway.sidecar import kernel
+from gateway.sidecar.account import altered, growing
 from gateway.sidecar.status import Spill, State, Status
 
 if TYPE_CHECKING:
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 KEPT = 10_000
 """Records that are kept at most: each costs memory here, and a directory."""
+
+GRACE = 60.0
+"""Seconds after its end in which no output goes because there is too much: an answer that has just
+been given names it."""
 
 REMEMBERED = 10_000
 """Ids of records that are gone, for which 410 is told and not 404."""
@@ -40,6 +45,8 @@ class Entry:
         """While there is a shim of this gateway's that looks after it."""
         self.problem: ExecError | None = None
         """Why it was never started."""
+        self.cancelled: ExecError | None = None
+        """Why it shall not be started any more."""
         self.pieces: tuple[bytes, bytes] | None = None
         """Head and tail of ``status.output``, where the disk may not have them."""
         self.ended_at: float | None = None
@@ -47,6 +54,8 @@ class Entry:
         """Requests that wait for its answer, or read its output, right now."""
         self.wanted = True
         """Somebody will still ask for it."""
+        self.deserted = False
+        """The client that asked for it has left, and did not want it to go on without one."""
         self.promised = False
         """A client has been told to come back for it: it does not end with a connection."""
         self.kill_signal = "SIGTERM"
@@ -65,7 +74,12 @@ class Entry:
     @property
     def answered(self) -> bool:
         """There is an answer: its end, or that of its leader."""
-        return self.status.state is not State.RUNNING
+        return self.status.state not in (State.QUEUED, State.RUNNING)
+
+    @property
+    def queued(self) -> bool:
+        """It waits for its turn."""
+        return self.status.state is State.QUEUED and self.problem is None
 
     @property
     def size(self) -> int:
@@ -180,6 +194,10 @@ class Store:
     def forget(self, entry: Entry) -> None:
         """It was never started, or is gone: its key is free again."""
         self._entries.pop(entry.id, None)
+        self.free_key(entry)
+
+    def free_key(self, entry: Entry) -> None:
+        """Nothing has run under it: the same request may be sent again."""
         key = (entry.meta.owner, entry.meta.key or "")
         if self._keys.get(key) is entry:
             del self._keys[key]
@@ -193,6 +211,10 @@ class Store:
         if whose == owner and why:
             raise ExecError(410, why)
         raise ExecError(404, "There is no command of this id for this token: GET /v1/exec lists.")
+
+    def knows(self, owner: str, key: str) -> bool:
+        """Whether something has been started under this key."""
+        return (owner, key) in self._keys
 
     def of_key(self, owner: str, key: str | None, fingerprint: str) -> Entry | None:
         """What the same key has started. Raises ExecError, 409 where that was something else."""
@@ -241,7 +263,7 @@ class Store:
         status = found.status
         if status is not None and not status.final and shim_is_alive(status):
             # Asked before its status was read a second time: it may have ended in between.
-            entry.status = status
+            entry.status = growing(status, found.size)
             return
         if status is not None and not status.final:
             again = await asyncio.to_thread(self.folder.look, entry.id)
@@ -255,7 +277,7 @@ class Store:
             except OSError as error:
                 logs.logger().warning("exec_record_not_saved", id=entry.id, error=str(error))
         elif status.output.spill.bytes != found.size:
-            status = _altered(status, found.size)
+            status = altered(status, found.size)
         entry.status = status
         entry.ended_at = found.changed_at
 
@@ -273,8 +295,10 @@ class Store:
                 expires = self.expires_at(entry)
                 if entry.attached or expires is None:
                     continue
-                many = len(self._entries) > KEPT
-                if many or expires <= self.now() or total > self._most:
+                now = self.now()
+                too_much = len(self._entries) > KEPT or total > self._most
+                fresh = now - (entry.ended_at or 0.0) < GRACE
+                if expires <= now or (too_much and not fresh):
                     total -= entry.size
                     await self.remove(
                         entry,
@@ -292,17 +316,3 @@ class Store:
             await asyncio.to_thread(self.folder.remove, entry.id)
         except OSError as error:
             logs.logger().warning("exec_output_not_removed", id=entry.id, error=str(error))
-
-
-def _altered(status: Status, size: int) -> Status:
-    """The file is not the one that was written."""
-    output = msgspec.structs.replace(
-        status.output,
-        complete=False,
-        bytes=max(status.output.bytes, size),
-        lines=None,
-        spill=msgspec.structs.replace(
-            status.output.spill, bytes=size, error=status.output.spill.error or "EIO"
-        ),
-    )
-    return msgspec.structs.replace(status, output=output)

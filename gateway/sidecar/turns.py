@@ -33,20 +33,24 @@ class Turns:
 
         Raises RefusedError, 429 where too many wait already.
         """
-        if self._closed:
-            raise refusal.stopping()
+        self.check()
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._free and not self.queued:
             self._free -= 1
             turn.set_result(None)
-        elif self.queued < self._most_queued:
-            self._waiting.append(turn)
         else:
+            self._waiting.append(turn)
+        return turn
+
+    def check(self) -> None:
+        """Whether :meth:`ask` would give one now. Raises RefusedError where not."""
+        if self._closed:
+            raise refusal.stopping()
+        if not (self._free and not self.queued) and self.queued >= self._most_queued:
             raise refusal.busy(
                 f"{self.running} commands run and {self.queued} wait, which is as many as may "
                 "(exec.max_running, exec.max_queued): send this one again later."
             )
-        return turn
 
     def leave(self) -> None:
         """Give a turn back: the next one's has come."""

@@ -23,7 +23,7 @@ from gateway.policy.preview import (
     preview,
     tail_start,
 )
-from gateway.policy.preview_notice import Facts
+from gateway.policy.preview_notice import CutNotice, Facts, marker
 from gateway.policy.preview_render import Look, render
 
 KEEP = Look(ansi="keep", cr="keep")
@@ -174,12 +174,55 @@ def test_a_progress_bar_leaves_room_for_the_last_line() -> None:
     data = f"{frames}\nFINAL-LINE\n".encode()
     assert len(data) == 105_012
     text = composed(data, look=Look()).text
-    assert text.count("/05000") == 1
+    # In the head, too: the state after it, which is cut, does not cover it.
+    assert text.count("/05000") == 2
     assert taken_apart(text)[3].endswith("progress 05000/05000\nFINAL-LINE\n")
     assert taken_apart(composed(data).text)[3].endswith("FINAL-LINE\n")
     known = composed(data, head=200_000, look=Look())
-    assert known.text == "progress 05000/05000\nFINAL-LINE\n"
+    said = "[4999 earlier states of lines, which were drawn over, are not shown.]"
+    assert known.text == f"progress 05000/05000\nFINAL-LINE\n{said}"
     assert not known.truncated
+
+
+def test_no_line_is_left_out_in_silence() -> None:
+    said = "[1 earlier state of a line, which was drawn over, is not shown.]"
+    assert composed(b"one\rtwo\n", look=Look()).text == f"two\n{said}"
+    wiped = composed(b"error: disk failed\r\x1b[2Kok\n", look=Look()).text
+    assert wiped == "error: disk failed\rok\n"
+    assert composed(b"one\rtwo\rthree", look=Look()).text == "one\rtwo\rthree"
+    assert composed(b"one\rtwo\n", look=KEEP).text == "one\rtwo\n"
+    many = b"".join(b"%d\r%d\n" % (n, n) for n in range(1000, 9000))
+    text = composed(many, look=Look()).text
+    shown = text.count("\n") - 2
+    assert f" {shown} earlier states of lines, which were drawn over, are not shown.]" in text
+
+
+@pytest.mark.parametrize("over", [0, 1, 2, 3])
+def test_control_sequences_without_text_between_them_cost_no_more_than_others(
+    over: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(first: int) -> Kept:
+        data = b"v" * first + b"\x1b[0m" * 200_000 + b"\n" + b"tail\n" * 40_000
+        return kept(data, 131_072, 131_072, Look())
+
+    facts = made(8000).facts
+    room = 28_672 - 2 * CutNotice(facts, 9000).longest - 4
+    room -= len(marker(facts.bytes, facts.lines))
+    # A little more than the head's share: each sequence that is cut off makes it no shorter.
+    known = made(int(room * 2 / 7) + over)
+    rendered = 0
+    text_of = Kept.text
+
+    def counted(kept: Kept, piece: bytes) -> str:
+        nonlocal rendered
+        rendered += 1
+        return text_of(kept, piece)
+
+    monkeypatch.setattr(Kept, "text", counted)
+    _, head, _, tail = taken_apart(compose(known, Bounds()).text)
+    assert rendered < 50
+    assert len(head) > 7900
+    assert tail.endswith("tail\n" * 1900)
 
 
 def test_a_binary_is_escaped_within_the_bounds() -> None:
@@ -297,10 +340,10 @@ def test_head_omitted_and_tail_are_the_output(
         between = data[shown.head_bytes : len(data) - shown.tail_bytes]
         assert shown.omitted_bytes == len(between) > 0
         assert shown.omitted_lines == between.count(b"\n")
-        assert shown.tail == render(last, shown.encoding, look)
+        assert shown.tail == render(last, shown.encoding, known.look)
     else:
         assert (shown.head_bytes, shown.tail, shown.omitted_lines) == (len(data), "", 0)
-    assert shown.head == render(data[: shown.head_bytes], shown.encoding, look)
+    assert shown.head == render(data[: shown.head_bytes], shown.encoding, known.look)
     assert bool(shown.head + shown.tail) == bool(data[: head + tail]) or max(head, tail) < 4
 
 
@@ -333,7 +376,7 @@ def test_every_text_is_within_its_bounds_and_its_counts_are_true(
     assert count_lines(text.text) <= lines
     assert text.truncated == (text.omitted_bytes > 0)
     if not text.truncated:
-        assert text.text.startswith(render(data, known.encoding, look))
+        assert text.text.startswith(render(data, known.encoding, known.look))
         assert ("not complete" in text.text) != complete
         return
     # Some cut into first and last bytes must give exactly this text and these counts.
@@ -342,8 +385,8 @@ def test_every_text_is_within_its_bounds_and_its_counts_are_true(
     assert f"Left out: {text.omitted_bytes} of {len(data)} bytes" in notice
     assert f"{text.omitted_bytes} bytes, {text.omitted_lines} lines" in marker
     assert any(
-        ended(render(data[:at], known.encoding, look)) == first
-        and ended(render(data[len(data) - shown + at :], known.encoding, look)) == last
+        ended(render(data[:at], known.encoding, known.look)) == first
+        and ended(render(data[len(data) - shown + at :], known.encoding, known.look)) == last
         and data[at : len(data) - shown + at].count(b"\n") == text.omitted_lines
         for at in range(shown + 1)
     )

@@ -39,6 +39,14 @@ def test_of_an_output_that_is_not_complete_no_path_is_said_to_hold_all() -> None
     assert "/spill" not in CutNotice(incomplete(error="EACCES", spilled=0), 1000).text(1, 1)
 
 
+def test_states_that_were_drawn_over_are_counted() -> None:
+    assert of_whole(FACTS, 1) == "[1 earlier state of a line, which was drawn over, is not shown.]"
+    notice = CutNotice(facts(path=""), 1000, 99)
+    said = notice.text(5, 1, 7)
+    assert said.endswith("7 earlier states of lines, which were drawn over, are not shown.]")
+    assert len(said) <= notice.longest
+
+
 def test_a_path_that_leaves_no_room_is_left_out() -> None:
     long = facts(path="/" + "x" * 900)
     assert "xxx" not in CutNotice(long, 900).text(1, 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy.preview_render import Look, encoding_of, invalid_bytes, render
+from gateway.policy.preview_render import Look, drawn_over, encoding_of, invalid_bytes, render
 
 KEEP = Look(ansi="keep", cr="keep")
 
@@ -45,6 +45,24 @@ def test_control_sequences_are_left_out_unless_they_are_to_be_kept(data: bytes, 
 def test_of_a_line_drawn_over_itself_the_last_frame_is_shown(data: bytes, text: str) -> None:
     assert shown(data) == text
     assert shown(data, KEEP) == data.decode()
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "left_out"),
+    [
+        (b"10%\r20%\r30%\nend\n", "30%\nend\n", 2),
+        (b"long message\r            \rok\n", "long message\rok\n", 0),
+        (b"12 left\r 9 left\rdone\n", " 9 left\rdone\n", 1),
+        (b"a\r\nb\r\n", "a\nb\n", 0),
+        (b"1\r2\n3\r4\n", "2\n4\n", 2),
+    ],
+)
+def test_a_state_is_left_out_and_counted_where_another_covers_it(
+    data: bytes, text: str, left_out: int
+) -> None:
+    assert shown(data) == text
+    assert drawn_over(data, "utf-8", Look()) == left_out
+    assert drawn_over(data, "utf-8", KEEP) == 0
 
 
 def test_what_would_be_empty_is_shown_as_it_is() -> None:

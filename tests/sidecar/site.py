@@ -128,7 +128,7 @@ class Site:
         """The answer when the command and its output have ended."""
         while True:
             got = await self.ask("GET", f"/{id_}?wait_ms=5000")
-            if got.detail["state"] not in ("running", "output_open"):
+            if got.detail["state"] not in ("queued", "running", "output_open"):
                 return got
 
     def spill(self, id_: str) -> Path:

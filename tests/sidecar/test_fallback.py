@@ -103,10 +103,10 @@ async def test_stop_leaves_nothing(bench: Bench) -> None:
 async def test_a_flood_of_small_writes_is_taken_in_by_few_reads(
     threads: ThreadRunner, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads: list[int] = []
+    reads: list[int | None] = []
     fill = Sink.fill
 
-    def counted(sink: Sink, pipe: int) -> int:
+    def counted(sink: Sink, pipe: int) -> int | None:
         reads.append(fill(sink, pipe))
         return reads[-1]
 

@@ -40,6 +40,25 @@ async def test_a_directory_that_is_gone_is_not_a_failed_command(
         os.close(descriptor)
 
 
+async def test_a_directory_of_path_that_does_not_have_the_program_does_not_forbid_it(
+    runner: Runner, bench: Bench
+) -> None:
+    """The system says so of a directory that may not be read, and of one in the program's place."""
+    (bench.directory / "closed").mkdir(mode=0)
+    (bench.directory / "wrong" / "no-such-program").mkdir(parents=True)
+    path = f"{bench.directory}/closed:{bench.directory}/wrong:/bin"
+    command = await runner.spawn(bench.spec(argv=("no-such-program",), env={"PATH": path}))
+    status = await within(5, command.answered())
+    assert status.spawn_error is not None
+    assert (status.spawn_error.stage, status.spawn_error.name) == ("exec", "ENOENT")
+    forbidden = bench.directory / "wrong" / "forbidden"
+    forbidden.write_text("")
+    command = await runner.spawn(bench.spec(argv=("forbidden",), env={"PATH": path}))
+    status = await within(5, command.answered())
+    assert status.spawn_error is not None
+    assert status.spawn_error.name == "EACCES"
+
+
 @pytest.mark.parametrize(
     ("argv", "stage", "name"),
     [

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import ConfigError
 from gateway.config.model import Exec, Limits
+from gateway.observe.exec_metrics import ExecMetrics
 from gateway.policy.exec_request import ExecRequest
 from gateway.sidecar import plan
 from gateway.sidecar.plan import Planner
+from gateway.sidecar.refusal import RefusedError
+from gateway.sidecar.server import Sidecar
 from tests.sidecar.site import changed, settings
 
 
@@ -86,9 +90,45 @@ def test_a_sandbox_shows_neither_outputs_nor_the_files_with_keys(
     exec_ = changed(exec_, isolation="bwrap")
     Path(exec_.spill_dir).mkdir()
     repo = exec_.allowed_roots[0]
-    wrap = " ".join(planner(exec_, str(key), str(tmp_path / "none")).wrap(repo))
+    apart = tmp_path / "keys"
+    apart.mkdir()
+    wrap = " ".join(planner(exec_, str(key), str(apart / "none-now")).wrap(repo))
     assert f"--bind {repo} {repo}" in wrap
     assert f"--tmpfs {exec_.spill_dir}" in wrap
     assert f"--ro-bind {os.devnull} {key}" in wrap
-    assert str(tmp_path / "none") not in wrap
+    assert f"--tmpfs {apart}" in wrap
     assert wrap.endswith(f"--chdir {repo} --")
+
+
+def test_what_has_to_be_hidden_may_not_lie_where_commands_can_move_it(
+    exec_: Exec, tmp_path: Path
+) -> None:
+    repo = exec_.allowed_roots[0]
+    inside = f"{repo}/.config/key"
+    boxed = changed(exec_, isolation="bwrap")
+    assert planner(boxed, str(tmp_path / "key")).exposed() is None
+    said = planner(boxed, str(tmp_path / "key"), inside).exposed()
+    assert said == (
+        f"A file with a key or token ({inside}) lies within {repo}, one of exec.allowed_roots, "
+        "where a command can move it to where it is not hidden: move it elsewhere."
+    )
+    with pytest.raises(RefusedError):
+        planner(boxed, inside).wrap(repo)
+    assert planner(exec_, inside).exposed() is None
+    spills = changed(boxed, spill_dir=f"{repo}/spill")
+    assert str(planner(spills).exposed()).startswith("exec.spill_dir (")
+    (tmp_path / "link").symlink_to(inside)
+    assert planner(boxed, str(tmp_path / "link")).exposed() is not None
+
+
+async def test_a_sidecar_that_would_not_hide_its_token_does_not_start(
+    exec_: Exec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = f"{exec_.allowed_roots[0]}/token"
+    boxed = changed(exec_, isolation="bwrap")
+    sidecar = Sidecar(boxed, ExecMetrics(), {}, [inside])
+    # Whether there is a bubblewrap here or not.
+    monkeypatch.setattr("gateway.sidecar.isolation.find_bwrap", lambda: "/usr/bin/bwrap")
+    with pytest.raises(ConfigError) as refused:
+        await sidecar.start()
+    assert "lies within" in str(refused.value)

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from gateway.sidecar import reader
-from tests.sidecar.conftest import MakeSite
-from tests.sidecar.site import TOKENS, Event, Site, events, token
+from gateway.sidecar.folder import read_at
+from tests.sidecar.site import Event, Site, events, token
 from tests.sidecar.support import eventually, running, unique_sleep
 
 SSE = {"Accept": "text/event-stream"}
@@ -221,6 +221,34 @@ async def test_one_of_two_that_wait_may_leave(site: Site) -> None:
     assert (got.text, got.detail["reason"]) == ("done\n", "exit")
 
 
+@pytest.mark.parametrize("policy", ["kill", "continue"])
+async def test_the_last_reader_that_leaves_ends_what_its_client_has_left(
+    policy: str, site: Site
+) -> None:
+    nap = unique_sleep()
+    body = {"command": f"echo go; {nap}", "on_disconnect": policy, "kill_grace_ms": 200}
+    asked = asyncio.ensure_future(site.ask("POST", json=body))
+    assert await eventually(lambda: bool(running(nap)))
+    [entry] = site.service.store.entries
+    reading = [
+        asyncio.ensure_future(site.ask("GET", f"/{entry.id}{path}"))
+        for path in ("/events", "/output?follow=1")
+    ]
+    assert await eventually(lambda: entry.attached == 3)
+    for number, leaving in enumerate((asked, *reading)):
+        assert running(nap), number
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert await eventually(lambda left=2 - number: entry.attached == left)  # type: ignore[misc]
+    if policy == "kill":
+        assert (await site.final(entry.id)).detail["reason"] == "client_gone"
+    else:
+        await asyncio.sleep(0.3)
+        assert running(nap)
+        await site.ask("DELETE", f"/{entry.id}")
+    assert not running(nap)
+
+
 async def test_a_command_that_was_promised_outlives_who_leaves(site: Site) -> None:
     """Its client was told with 202 to come back for it; the same key's second one is no reason."""
     body = {"command": "sleep 0.6; echo done", "wait_ms": 100}
@@ -236,26 +264,63 @@ async def test_a_command_that_was_promised_outlives_who_leaves(site: Site) -> No
     assert (await site.final(first.id)).text == "done\n"
 
 
-async def test_an_output_that_goes_away_never_ends_a_stream(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_output_that_goes_away_is_never_told_as_complete(site: Site) -> None:
     got = await site.run("seq 1 300000")
     site.spill(got.id).unlink()
-    with pytest.raises(aiohttp.ClientPayloadError):
-        await site.ask("GET", f"/{got.id}/events")
-    with pytest.raises(aiohttp.ClientPayloadError):
-        await site.ask("GET", f"/{got.id}/output?follow=1")
+    [start, end] = events((await site.ask("GET", f"/{got.id}/events")).body)
+    assert (start.name, end.name, end.data["complete"]) == ("start", "end", False)
+    assert (await site.ask("GET", f"/{got.id}/output?follow=1")).status == 410
     assert (await site.output(got.id)).status == 410
     told = await site.ask("GET", f"/{got.id}")
     assert (told.status, told.json["complete"]) == (200, False)
 
 
-async def test_an_output_that_shrinks_breaks_the_connection(
-    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = await make_site()
+@pytest.mark.parametrize("path", ["", "/events", "/output?follow=1", "/output"])
+async def test_an_output_that_has_shrunk_is_never_told_as_complete(site: Site, path: str) -> None:
     got = await site.run("seq 1 300000")
+    assert got.json["complete"]
     site.spill(got.id).write_bytes(b"short")
-    with pytest.raises(aiohttp.ClientPayloadError):
-        await site.output(got.id)
-    assert (await site.ask("GET", owner=TOKENS[0])).status == 200
+    told = await site.ask("GET", f"/{got.id}{path}")
+    assert told.status == 200
+    if path.startswith("/output"):
+        assert (told.body, told.headers["x-gateway-complete"]) == (b"short", "false")
+    else:
+        answer = told.json if not path else list(events(told.body))[-1].data
+        assert (answer["complete"], answer["spill"]["bytes"]) == (False, 5)
+        assert "not complete" in answer["text"]
+    [listed] = (await site.ask("GET")).json["commands"]
+    assert listed["complete"] is False
+
+
+async def test_an_output_that_shrinks_while_it_is_sent_breaks_the_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = await site.run("seq 1 300000")
+    read = read_at
+
+    def shrinking(file: int, start: int, size: int) -> bytes:
+        site.spill(got.id).write_bytes(b"short")
+        return read(file, start, size)
+
+    for path in ("/output", "/output?follow=1"):
+        site.spill(got.id).write_bytes(b"x" * got.json["spill"]["bytes"])
+        monkeypatch.setattr("gateway.sidecar.reader.read_at", shrinking)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await site.ask("GET", f"/{got.id}{path}")
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("first", ["", "seq 1 5000; sleep 0.3; "])
+async def test_a_command_that_removes_its_output_is_told_that_it_is_not_there(
+    site: Site, first: str
+) -> None:
+    script = f"{first}rm -rf {site.exec_.spill_dir}/x_*; seq 1 3000"
+    for headers in ({}, SSE):
+        got = await site.run(script, headers=headers)
+        answer = list(events(got.body))[-1].data if headers else got.json
+        output = answer["detail"]["output"]
+        assert (answer["complete"], answer["exit_code"]) == (False, 0)
+        assert (output["spill"]["bytes"], output["spill"]["error"]) == (0, "ENOENT")
+        assert output["tail"].endswith("3000\n") or output["head"].endswith("3000\n")
+    label = ("gateway_exec_incomplete_total", "write_error")
+    assert await eventually(lambda: site.number(*label) == 2)

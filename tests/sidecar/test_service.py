@@ -80,9 +80,66 @@ async def test_a_wait_that_is_over_in_the_queue_keeps_the_place(make_site: MakeS
     site = await make_site(max_running=1)
     await site.run(gate(site), background=True)
     got = await site.run("echo turn", wait_ms=50)
-    assert (got.status, got.detail["state"], got.detail["started_at"]) == (202, "running", None)
+    assert (got.status, got.detail["state"], got.detail["started_at"]) == (202, "queued", None)
+    assert got.text == "[The command has not started: it waits for its turn.]"
     open_gate(site)
     assert (await site.final(got.id)).text == "turn\n"
+
+
+async def test_in_the_background_the_queue_is_not_waited_for(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    await site.run(gate(site), background=True)
+    got = await asyncio.wait_for(site.run("echo turn", background=True), 2)
+    assert (got.status, got.detail["state"]) == (202, "queued")
+    open_gate(site)
+    assert (await site.final(got.id)).text == "turn\n"
+
+
+async def test_what_was_promised_and_cannot_start_tells_why(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    (site.repo / "gone").mkdir()
+    await site.run(gate(site), background=True)
+    more: dict[str, Any] = {"cwd": str(site.repo / "gone"), "background": True}
+    got = await site.run("true", headers=KEY, **more)
+    assert got.status == 202
+    (site.repo / "gone").rmdir()
+    open_gate(site)
+    told = await site.final(got.id)
+    assert (told.status, told.detail["state"], told.json["complete"]) == (
+        200,
+        "spawn_failed",
+        False,
+    )
+    assert told.json["error"]["code"] == "spawn_failed"
+    assert "cwd cannot be used: No such file" in told.json["error"]["message"]
+    assert told.json["spawn_error"]["name"] == "ENOENT"
+    assert told.text == "[The command could not be started. There is no output.]"
+    events = (await site.ask("GET", f"/{got.id}/events")).body
+    assert b"event: end" in events
+    (site.repo / "gone").mkdir()
+    again = await site.run("true", headers=KEY, **more)
+    assert again.id != got.id
+
+
+async def test_a_kill_takes_a_command_out_of_the_queue(make_site: MakeSite) -> None:
+    site = await make_site(max_running=1)
+    await site.run(gate(site), background=True)
+    waits = asyncio.ensure_future(site.run(f"touch {site.repo}/ran"))
+    assert await eventually(lambda: site.number("gateway_exec_queued") == 1)
+    newest = (await site.ask("GET")).json["commands"][0]
+    assert newest["state"] == "queued"
+    killed = await asyncio.wait_for(site.ask("POST", f"/{newest['id']}/kill", json={}), 2)
+    said = "The command was killed before it had started."
+    assert (killed.status, killed.json["error"]["message"]) == (200, said)
+    refused = await waits
+    assert (refused.status, refused.json["error"]["message"]) == (422, said)
+    assert site.number("gateway_exec_queued") == 0
+    deleted = await site.run(f"touch {site.repo}/ran", background=True)
+    assert (await asyncio.wait_for(site.ask("DELETE", f"/{deleted.id}"), 2)).status == 204
+    assert (await site.ask("GET", f"/{deleted.id}")).status == 410
+    open_gate(site)
+    assert (await site.run("true")).status == 200
+    assert not (site.repo / "ran").exists()
 
 
 async def test_what_holds_its_output_open_takes_no_turn_but_is_bounded(
@@ -95,8 +152,22 @@ async def test_what_holds_its_output_open_takes_no_turn_but_is_bounded(
     assert site.number("gateway_exec_running") == 0
     refused = await site.run("true")
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_commands")
+    assert "left processes behind that still run" in refused.json["error"]["message"]
+    listed = (await site.ask("GET")).json["commands"]
+    assert [each["survivors"] for each in listed] == [1, 1]
     await site.ask("DELETE", f"/{held[0].id}")
     assert (await site.run("true")).status == 200
+
+
+async def test_what_survives_is_listed_as_long_as_it_does(site: Site) -> None:
+    got = await site.run(f"{unique_sleep()} >/dev/null 2>&1 & echo x")
+    [listed] = (await site.ask("GET")).json["commands"]
+    assert (listed["state"], listed["survivors"], listed["complete"]) == ("exited", 1, True)
+    await site.ask("POST", f"/{got.id}/kill", json={})
+    [entry] = site.service.store.entries
+    assert await eventually(lambda: entry.command is None)
+    [listed] = (await site.ask("GET")).json["commands"]
+    assert listed["survivors"] == 0
 
 
 async def test_what_no_file_has_is_remembered_of_the_last_ones_only(
@@ -210,6 +281,8 @@ async def test_deleting_ends_the_command_and_removes_what_it_wrote(site: Site) -
     assert (await site.ask("DELETE", f"/{got.id}")).status == 204
     assert not running(nap)
     assert not site.spill(got.id).parent.exists()
+    for method, path in (("GET", ""), ("DELETE", f"/{(await site.run('true')).id}")):
+        assert (await site.ask(method, path)).headers["X-Should-Retry"] == "false"
     gone = await site.ask("GET", f"/{got.id}")
     assert (gone.status, gone.json["error"]["code"]) == (410, "expired")
 
@@ -255,6 +328,14 @@ async def test_the_audit_log_has_the_command_redacted_and_never_its_output(site:
     assert end == end | {"outcome": "exit0", "exit_code": 0, "complete": True, "bytes": 8}
     for secret in (key, "OUT2PUT", "variable-value"):
         assert secret not in log.getvalue()
+
+
+async def test_the_log_says_why_a_request_was_refused_as_its_client_was_told(site: Site) -> None:
+    log = io.StringIO()
+    logs.configure("info", "json", log)
+    got = await site.ask("GET", owner=None)
+    [line] = map(json.loads, log.getvalue().splitlines())
+    assert (line["event"], line["reason"]) == ("exec_refused", got.json["error"]["message"])
 
 
 async def test_the_metrics_count_what_became_of_commands(site: Site) -> None:

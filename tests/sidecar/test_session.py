@@ -218,8 +218,22 @@ async def test_wait_ends_with_the_timeout(runner: Runner, bench: Bench) -> None:
         bench.spec(f"echo now; {nap} &", on_output_open="wait", timeout_ms=400)
     )
     status = await within(5, command.answered())
-    assert (status.exit_code, status.reason, status.timed_out) == (0, Reason.TIMEOUT, True)
-    assert running(nap) == []
+    # It has ended by itself: what ran into the timeout is the wait for what it had left behind.
+    assert (status.exit_code, status.reason, status.timed_out) == (0, Reason.OUTPUT_OPEN, True)
+    assert (status.killed, status.survivors, running(nap)) == (1, 0, [])
+
+
+async def test_to_end_what_was_left_behind_does_not_change_how_the_command_ended(
+    runner: Runner, bench: Bench
+) -> None:
+    nap = unique_sleep()
+    command = await runner.spawn(bench.spec(f"echo now; {nap} &", output_grace_ms=50))
+    assert (await within(5, command.answered())).state is State.OUTPUT_OPEN
+    command.kill(signal.SIGTERM, Reason.CLIENT_GONE)
+    status = await within(5, command.ended())
+    assert (status.exit_code, status.reason, status.timed_out) == (0, Reason.EXIT, False)
+    assert (status.killed, status.survivors, running(nap)) == (1, 0, [])
+    assert any("left behind were ended: client_gone" in said for said in status.warnings)
 
 
 async def test_kill_ends_the_holder_and_keeps_the_exit_code(runner: Runner, bench: Bench) -> None:

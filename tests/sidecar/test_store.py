@@ -13,7 +13,7 @@ import pytest
 from gateway.policy.exec_request import ExecError
 from gateway.sidecar.folder import Folder, Meta, new_id
 from gateway.sidecar.status import Output, Shim, Spill, State, Status
-from gateway.sidecar.store import Entry, Store, interrupted, shim_is_alive
+from gateway.sidecar.store import GRACE, Entry, Store, interrupted, shim_is_alive
 from tests.sidecar.conftest import MakeSite
 from tests.sidecar.site import TOKENS, Site
 from tests.sidecar.support import eventually, exists, running, unique_sleep
@@ -80,16 +80,26 @@ async def test_what_is_old_expires_and_is_remembered(store: Store, clock: Clock)
 async def test_too_much_goes_oldest_first_and_never_what_runs_or_is_read(
     store: Store, clock: Clock
 ) -> None:
-    runs = ended(store, clock.now - 9, 600)
+    clock.now += 70
+    runs = ended(store, clock.now - 69, 600)
     runs.ended_at = None
     runs.status = msgspec.structs.replace(runs.status, state=State.RUNNING)
-    read = ended(store, clock.now - 8, 300)
+    read = ended(store, clock.now - 68, 300)
     read.attached = 1
-    entries = [ended(store, clock.now - 7 + number, 100) for number in range(4)]
+    entries = [ended(store, clock.now - 67 + number, 100) for number in range(4)]
     await store.sweep()
     kept = [entry.id for entry in store.entries]
     assert kept == [runs.id, read.id, entries[3].id]
     assert store.spill_bytes == 1000
+
+
+async def test_what_has_just_ended_does_not_expire_for_its_size(store: Store, clock: Clock) -> None:
+    large = ended(store, clock.now, 5000)
+    await store.sweep()
+    assert store.find(large.id, "me") is large
+    clock.now += GRACE
+    await store.sweep()
+    assert store.entries == []
 
 
 async def test_only_so_many_are_kept(
@@ -97,6 +107,7 @@ async def test_only_so_many_are_kept(
 ) -> None:
     monkeypatch.setattr("gateway.sidecar.store.KEPT", 2)
     entries = [ended(store, clock.now + number, 0) for number in range(4)]
+    clock.now += 70
     await store.sweep()
     assert [entry.id for entry in store.entries] == [entry.id for entry in entries[2:]]
 
@@ -211,7 +222,8 @@ async def test_a_shim_that_outlives_its_gateway_is_waited_for(
     fcntl.flock(first.service.store.folder._fd, fcntl.LOCK_UN)
     second = await make_site()
     now = await second.ask("GET", f"/{got.id}")
-    assert now.detail["state"] == "running"
+    assert (now.detail["state"], now.json["complete"]) == ("running", False)
+    assert (now.json["spill"]["bytes"], now.detail["output"]["head"]) == (6, "begun\n")
     then = await second.final(got.id)
     assert (then.detail["state"], then.detail["reason"]) == ("exited", "server_shutdown")
     assert (then.json["exit_code"], then.json["complete"]) == (5, True)

@@ -31,7 +31,18 @@ from tests.sidecar.support import (
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(gateway.sidecar.__file__).parent
-OUTSIDE = ("zygote", "shim", "launch", "session", "family", "sink", "record", "kernel")
+OUTSIDE = (
+    "zygote",
+    "shim",
+    "launch",
+    "session",
+    "pipes",
+    "flood",
+    "family",
+    "sink",
+    "record",
+    "kernel",
+)
 
 
 @pytest.mark.parametrize("name", OUTSIDE)

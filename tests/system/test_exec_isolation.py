@@ -1,5 +1,6 @@
 """What needs root or bubblewrap: other users, sandboxes, full disks, a look into foreign memory."""
 
+import asyncio
 import contextlib
 import os
 import re
@@ -135,6 +136,44 @@ async def test_a_sandbox_hides_keys_outputs_and_other_processes(
     assert (await site.run("ls /run; touch /run/x && ls /run")).text == "x\n"
     missing = await site.run("no-such-program")
     assert missing.json["exit_code"] == 127
+
+
+@pytest.mark.usefixtures("bwrap")
+async def test_a_key_that_is_renewed_while_a_command_runs_stays_hidden(
+    make_site: MakeSite, open_place: Path
+) -> None:
+    key = open_place / "key"
+    key.write_text("the-old-key")
+    site = await make_site(isolation="bwrap", allow_root=False)
+    site.sidecar.hide([str(key)])
+    go = site.repo / "go"
+    asked = asyncio.ensure_future(
+        site.run(f"touch ready; until [ -e {go} ]; do sleep 0.02; done; cat {key}; echo done")
+    )
+    assert await eventually((site.repo / "ready").exists)
+    (open_place / "new").write_text("the-new-key")
+    (open_place / "new").rename(key)
+    go.touch()
+    got = await asked
+    assert got.text.endswith("done\n")
+    assert "-key" not in got.text.replace(str(key), "")
+    key.unlink()
+    assert (await site.run("true")).status == 200
+    site.sidecar.hide([str(open_place / "none/key")])
+    refused = await site.run("true")
+    assert (refused.status, "is not there" in refused.json["error"]["message"]) == (503, True)
+
+
+async def test_another_user_can_open_its_own_output_by_name(
+    make_site: MakeSite, open_place: Path
+) -> None:
+    site = await make_site(
+        isolation="uid", run_as="nobody", allow_root=False, allowed_roots=(str(open_place),)
+    )
+    got = await site.run(
+        "echo err > /dev/stderr; echo x | tee /dev/stderr; cat /dev/stdin", stdin="in\n"
+    )
+    assert (got.text, got.json["complete"]) == ("err\nx\nx\nin\n", True)
 
 
 async def test_another_user_reads_neither_keys_nor_the_outputs_of_others(
