@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 _LINK: Final = re.compile(r"https?://\S+")
 _EXHAUSTED: Final = re.compile(
     r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
-    r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits",
+    r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits"
+    r"|models-per-day",
     re.IGNORECASE,
 )
 _MAX_VALUES: Final = 100

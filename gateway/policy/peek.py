@@ -104,6 +104,7 @@ _REFERENCE = re.compile(
     b'"%b"' % b"".join(b"(?:%c|\\\\u00(?i:%02x))" % (mark, mark) for mark in b"item_reference")
 )
 """The word as a whole text, any of its letters escaped."""
+_MADE_THERE = re.compile(rb'"(?:file_id|file_?[uU]ri|encrypted_content)"\s{0,20}:\s{0,20}"')
 _FORM_FIELD = re.compile(
     rb'name="(model|stream|n)"(?:\r\n[^\r\n]{1,200}+)?+\r\n\r\n([^\r\n]{0,256}+)\r\n'
 )
@@ -247,6 +248,12 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
     # A text that holds the word has its quotation marks escaped.
     refers = _says(fields.input) and _REFERENCE.search(body) is not None
     return stored or refers or _has_id(fields.prompt)
+
+
+def holds_what_was_made_there(body: bytes) -> bool:
+    """Whether a request refers to a provider's file, or has reasoning that only that can read."""
+    # A text that holds such words has its quotation marks escaped.
+    return _MADE_THERE.search(body) is not None
 
 
 def _begins(raw: msgspec.Raw, marks: bytes) -> bool:

@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 import msgspec
 
+from gateway.policy import json_edit
+
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _IN_PATH = re.compile(r"(/models/)([^/?]+?)(:|%3[Aa])(?=[A-Za-z]++(?![^/?]))")
 
@@ -25,8 +27,22 @@ def rename_model(path: str, body: bytes, model: str) -> tuple[str, bytes] | None
     try:
         fields = _object.decode(body)
     except (msgspec.DecodeError, RecursionError):
-        return None
+        renamed_body = _rename_leniently(body, model)
+        return None if renamed_body is None else (path, renamed_body)
     if bytes(fields.get("model", b""))[:1] != b'"':
         return None
     fields["model"] = msgspec.Raw(msgspec.json.encode(model))
     return path, msgspec.json.encode(fields)
+
+
+def _rename_leniently(body: bytes, model: str) -> bytes | None:
+    """In a body that only forgiving parsers read: agents cut prompts in the middle of an emoji."""
+    text = body.decode("utf-8", "surrogateescape")
+    try:
+        span = json_edit.find(text, ("model",))
+    except (ValueError, RecursionError, IndexError):
+        return None
+    if span is None or text[span.start] != '"':
+        return None
+    edited = json_edit.apply(text, [json_edit.Edit(span, json_edit.dump(model))])
+    return edited.encode("utf-8", "surrogateescape")

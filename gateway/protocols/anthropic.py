@@ -69,6 +69,8 @@ class _Block(msgspec.Struct, gc=False):
     name: Any = None
     text: Any = None
     thinking: Any = None
+    data: Any = None
+    """Of redacted thinking."""
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -178,7 +180,7 @@ class Reader(BaseReader):
             # Its name is the first thing a client can show.
             facts.phase = Phase.IN_TOOL_CALL
             return Kind.CONTENT
-        shown = block.text or block.thinking
+        shown = block.text or block.thinking or block.data
         if shown or facts.phase is not Phase.BEFORE_CONTENT:
             facts.phase = Phase.IN_REASONING if "thinking" in kind else Phase.IN_TEXT
         return Kind.CONTENT if shown else Kind.STATE

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event
+from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
 ABNORMAL = frozenset(
@@ -84,6 +85,9 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning_content: Any = None
     reasoning: Any = None
     reasoning_details: Any = None
+    reasoning_text: Any = None
+    thinking: Any = None
+    images: Any = None
     refusal: Any = None
     tool_calls: Any = None
     function_call: Any = None
@@ -123,6 +127,11 @@ class _Chunk(msgspec.Struct, gc=False):
     tokens_predicted: int | None = None
     tokens_evaluated: int | None = None
 
+
+_REASONING_FIELDS = (
+    "reasoning_content", "reasoning", "reasoning_details", "reasoning_text", "thinking",
+)  # fmt: skip
+_KNOWN_FIELDS = frozenset(_Delta.__struct_fields__)
 
 _plain = msgspec.json.Decoder(_Plain)
 _full = msgspec.json.Decoder(_Chunk)
@@ -164,7 +173,9 @@ class Reader(BaseReader):
             return Kind.ERROR
         if chunk.choices is None:
             return self._read_native(chunk)
-        return self._read_choices(chunk, chunk.choices)
+        kind = self._read_choices(chunk, chunk.choices)
+        # What says something in words that are not known here is no empty delta.
+        return Kind.OPAQUE if kind is Kind.HEARTBEAT and _says_more(data) else kind
 
     def _read_plain(self, data: bytes) -> Kind | None:
         """The usual chunk: text or reasoning of one choice that goes on. None when a full reading
@@ -229,9 +240,9 @@ class Reader(BaseReader):
         elif delta is not None:
             if _calls(delta.tool_calls) or _calls([{"function": delta.function_call}]):
                 phase = Phase.IN_TOOL_CALL
-            elif delta.content or delta.refusal or delta.audio:
+            elif delta.content or delta.refusal or delta.audio or delta.images:
                 phase = _TEXT
-            elif delta.reasoning_content or delta.reasoning or delta.reasoning_details:
+            elif any(getattr(delta, name) for name in _REASONING_FIELDS):
                 phase = _REASONING
         if phase is None:
             return False
@@ -338,6 +349,17 @@ class Reader(BaseReader):
         """One error chunk without ``choices``: all clients raise on it, and those that can retry
         do."""
         return event(_error(fault.message, fault.type or "server_error", fault.code))
+
+
+def _says_more(data: bytes) -> bool:
+    """Whether a delta has a field that holds something and is not known here."""
+    chunk: Any = lenient.loads(data)
+    for choice in chunk["choices"]:
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        for name, value in delta.items() if isinstance(delta, dict) else ():
+            if value and name not in _KNOWN_FIELDS:
+                return True
+    return False
 
 
 def _calls(calls: Any) -> bool:

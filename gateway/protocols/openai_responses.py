@@ -63,6 +63,8 @@ class _Response(msgspec.Struct, gc=False):
 
 class _Item(msgspec.Struct, gc=False):
     type: str | None = None
+    name: Any = None
+    content: Any = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -76,6 +78,8 @@ class _Event(msgspec.Struct, gc=False):
     code: Any = None
     message: Any = None
     param: Any = None
+    text: Any = None
+    arguments: Any = None
 
 
 _quick = msgspec.json.Decoder(_Delta)
@@ -186,7 +190,11 @@ class Reader(BaseReader):
                 self.facts.phase = Phase.IN_TEXT
             return Kind.CONTENT
         self._note_work(kind, found)
-        return Kind.STATE
+        phase = _phase_of_whole(kind, found)
+        if phase is None:
+            return Kind.STATE
+        self.facts.phase = phase
+        return Kind.CONTENT
 
     def _note_work(self, kind: str, found: _Event) -> None:
         """Follow whether silence is normal now: hidden reasoning, a server-side tool, a queue."""
@@ -313,6 +321,22 @@ class Reader(BaseReader):
             {"type": "response.failed", "sequence_number": number, "response": response},
             "response.failed",
         )
+
+
+def _phase_of_whole(kind: str, found: _Event) -> Phase | None:
+    """The phase of an event that holds content in one piece, which some servers and tools send
+    without a delta before it: a named call, a whole item, a whole text. None for what holds none.
+    """
+    item = found.item
+    if item is None:
+        whole = kind.endswith(".done") and (found.text or found.arguments)
+        return _phase_of(kind) if whole else None
+    called = "_call" in (item.type or "")
+    if kind == "response.output_item.added":
+        speaks = called and bool(item.name)  # its name is the first thing a client can show
+    else:
+        speaks = kind == "response.output_item.done" and (called or bool(item.content))
+    return _phase_of(item.type or "") if speaks else None
 
 
 _FINAL_CODES = {400: "invalid_prompt"}

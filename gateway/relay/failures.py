@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -24,7 +25,7 @@ from gateway.policy.error_body import (
     is_exhausted,
     read_error,
 )
-from gateway.policy.retry import Failure, Reason, failure_of_status, retry_delay
+from gateway.policy.retry import Failure, Reason, failure_of_status, retry_after, retry_delay
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
 from gateway.streams import faults
@@ -198,12 +199,19 @@ def of_status(
 
 def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
-    wait = retry_delay(details_of(said))
+    wait = _wait(said, fields)
     error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
     failure = Failure(Reason.INVALID, error.retryable, retry_after=wait)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
+
+
+def _wait(said: bytes, fields: Fields) -> float | None:
+    """Seconds to wait as a 200 that is an error says, in its header or its body."""
+    headers = {name.lower(): value for name, value in fields}
+    wait = retry_after(headers, time.time())  # noqa: TID251 - Retry-After may be a date
+    return wait if wait is not None else retry_delay(details_of(said))
 
 
 def _final_if_exhausted(error: ProviderError, said: bytes, *, told_to_wait: bool) -> ProviderError:
@@ -270,7 +278,7 @@ def of_stream(
     if error is not None:
         frames = stream.withheld
         said = error_in_stream(frames)
-        wait = retry_delay(details_of(said))
+        wait = _wait(said, fields)
         error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
         failure = Failure(
             Reason.ERROR_EVENT,

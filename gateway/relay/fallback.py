@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.fallback import speaks
 from gateway.observe import logs
+from gateway.policy.peek import holds_what_was_made_there
 from gateway.policy.rename import rename_model
 from gateway.relay.call import Asked
 
@@ -27,6 +28,9 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
     bound = call.facts.bound or call.goes_once or call.request.method != "POST"
     alone = not call.inference or bound or call.asks_no_retry
     if first is None or protocol is None or first.observes or alone:
+        return
+    kept = None if call.body is None else call.body.kept
+    if first.provider.fallback and kept is not None and holds_what_was_made_there(kept):
         return
     for name in first.provider.fallback:
         other = destinations.get(name)

@@ -33,3 +33,11 @@ def test_the_colon_of_the_path_may_be_encoded(colon: str) -> None:
 def test_what_names_no_model_cannot_be_renamed() -> None:
     for body in (b"", b"[]", b"{}", b'{"model": 3}', b"\x28\xb5\x2f\xfd", b"[" * 5000):
         assert rename_model("/v1/chat/completions", body, "b") is None
+
+
+def test_a_prompt_that_was_cut_inside_an_emoji_does_not_hide_the_model() -> None:
+    body = b'{ "n": 1.50, "model" : "a", "messages":[{"content":"cut \\ud83d"}] }'
+    renamed = rename_model("/v1/chat/completions", body, "b")
+    assert renamed == ("/v1/chat/completions", body.replace(b'"a"', b'"b"'))
+    assert rename_model("/v1", b'{"model":1,"x":"\\ud83d"}', "b") is None
+    assert rename_model("/v1", b'{"model', "b") is None

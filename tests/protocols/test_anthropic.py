@@ -91,13 +91,19 @@ def test_the_event_line_counts_where_there_is_no_type() -> None:
     assert read(fresh(), {}, "message_stop") is Kind.FINISH
 
 
+def test_reasoning_that_is_sealed_is_content() -> None:
+    of = fresh()
+    assert say(of, block("redacted_thinking", data="c2VhbGVk")) is Kind.CONTENT
+    assert of.facts.phase is Phase.IN_REASONING
+
+
 @pytest.mark.parametrize(
     "event",
     [
         START,
         block("text", text=""),
         block("thinking", thinking="", signature=""),
-        block("redacted_thinking", data="x"),
+        block("redacted_thinking", data=""),
         block("web_search_tool_result", content=[]),
         block("fallback"),
         delta("signature_delta", signature="c2ln"),

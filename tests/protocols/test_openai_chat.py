@@ -69,6 +69,24 @@ def test_what_is_empty_is_a_heartbeat(chunk: object) -> None:
     assert of.facts.phase is Phase.BEFORE_CONTENT
 
 
+@pytest.mark.parametrize(
+    ("delta", "kind", "phase"),
+    [
+        ({"reasoning_text": "hm"}, Kind.CONTENT, Phase.IN_REASONING),
+        ({"content": "", "images": [{"type": "image_url"}]}, Kind.CONTENT, Phase.IN_TEXT),
+        ({"content": "", "something_new": "x"}, Kind.OPAQUE, Phase.BEFORE_CONTENT),
+        ({"content": "", "something_new": ""}, Kind.HEARTBEAT, Phase.BEFORE_CONTENT),
+    ],
+)
+def test_a_delta_that_says_something_in_other_words_is_no_heartbeat(
+    delta: dict[str, Any], kind: Kind, phase: Phase
+) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"role": "assistant"}))
+    assert read(of, choice(delta)) is kind
+    assert of.facts.phase is phase
+
+
 def test_the_role_is_news_once_only() -> None:
     of = reader("openai_chat")
 

@@ -83,6 +83,50 @@ def test_a_delta_need_not_be_a_string() -> None:
     assert of.facts.phase is Phase.IN_TOOL_CALL
 
 
+@pytest.mark.parametrize(
+    ("event", "phase"),
+    [
+        (
+            {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f"}},
+            Phase.IN_TOOL_CALL,
+        ),
+        (
+            {"type": "response.output_item.done", "item": {"type": "local_shell_call"}},
+            Phase.IN_TOOL_CALL,
+        ),
+        (
+            {"type": "response.output_item.done", "item": {"type": "message", "content": [{}]}},
+            Phase.IN_TEXT,
+        ),
+        ({"type": "response.output_text.done", "text": "Hello"}, Phase.IN_TEXT),
+        (
+            {"type": "response.function_call_arguments.done", "arguments": "{}"},
+            Phase.IN_TOOL_CALL,
+        ),
+    ],
+)
+def test_content_in_one_piece_needs_no_delta(event: dict[str, Any], phase: Phase) -> None:
+    of = reader("openai_responses")
+    assert read(of, event) is Kind.CONTENT
+    assert of.facts.phase is phase
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "response.output_item.added", "item": {"type": "web_search_call"}},
+        {"type": "response.output_item.added", "item": {"type": "message", "content": []}},
+        {"type": "response.output_item.done", "item": {"type": "message", "content": []}},
+        {"type": "response.output_item.done", "item": {"type": "reasoning", "summary": []}},
+        {"type": "response.output_text.done", "text": ""},
+    ],
+)
+def test_an_item_that_holds_nothing_yet_is_no_content(event: dict[str, Any]) -> None:
+    of = reader("openai_responses")
+    assert read(of, event) is Kind.STATE
+    assert of.facts.phase is Phase.BEFORE_CONTENT
+
+
 def test_a_piece_of_a_picture_is_content() -> None:
     of = fresh()
     piece = {"type": "response.image_generation_call.partial_image", "partial_image_b64": "AA=="}

@@ -67,6 +67,26 @@ async def test_what_makes_sense_at_one_provider_only_goes_to_no_other(
         assert second.requests == []
 
 
+@pytest.mark.parametrize(
+    ("part", "asked"),
+    [
+        (b'{"type":"input_file","file_id":"file-1"}', 0),
+        (b'{"fileData":{"fileUri":"https://x/files/1"}}', 0),
+        (b'{"type":"reasoning","encrypted_content":"c2VhbGVk"}', 0),
+        (b'{"type":"reasoning","encrypted_content":null}', 2),
+        (b'{"text":"say \\"file_id\\": \\"x\\""}', 2),
+    ],
+)
+async def test_what_only_the_first_provider_can_read_goes_to_no_other(
+    start_gateway: StartGateway, part: bytes, asked: int
+) -> None:
+    async with FakeUpstream(BUSY) as first, FakeUpstream(BUSY) as second:
+        gateway = await start_gateway(first.port, **with_backup(second.port))
+        await ask(gateway.port, request(CHAT, b'{"model":"m","x":[%b]}' % part))
+        assert len(first.requests) > 0
+        assert min(len(second.requests), 1) == min(asked, 1)
+
+
 async def test_inference_goes_elsewhere_when_the_first_cannot_be_reached(
     start_gateway: StartGateway,
 ) -> None:

@@ -60,3 +60,14 @@ async def test_a_limit_that_says_when_to_come_back_passes(start_gateway: StartGa
         gateway = await start_gateway(upstream.port, retry=FAST)
         assert (await ask(gateway.port)).status == 200
         assert len(upstream.requests) == 2
+
+
+async def test_a_200_that_is_a_rate_limit_waits_as_its_header_says(
+    start_gateway: StartGateway,
+) -> None:
+    body = b'{"error":{"message":"slow down","type":"rate_limit_error","code":429}}'
+    async with FakeUpstream([json_answer(body, "Retry-After: 3600")], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.values("Retry-After")) == (429, [b"3600"])
+        assert len(upstream.requests) == 1
