@@ -90,12 +90,13 @@ def _enriched(
 def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched | None:
     """A body that stays as it is, but for the request's credentials."""
     if document.kind is ErrorBody.JSON and document.readable and not document.rest:
-        document, came = _without(document, secrets), document
-        return (
-            None
-            if document is came
-            else Enriched(document.text.encode("utf-8", "replace"), "masked")
-        )
+        try:
+            document, came = _without(document, secrets), document
+        except (ValueError, RecursionError):
+            return _masked(body, cut_short(document.text, deep=True), secrets)
+        if document is came:
+            return None
+        return Enriched(document.text.encode("utf-8", "replace"), "masked")
     masked = json_mask.without(body.decode("utf-8", "surrogateescape"), secrets)
     plain = masked.encode("utf-8", "surrogateescape")
     return None if plain == body else Enriched(plain, "masked")

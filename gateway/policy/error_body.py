@@ -114,8 +114,15 @@ def as_utf8(plain: bytes, content_type: str) -> bytes:
 
 
 def read_document(plain: bytes) -> Document:
-    """Read a body that has been decompressed; its beginning is enough."""
+    """Read a body that has been decompressed; its beginning is enough. No depth makes it fail."""
     text = plain.removeprefix(_BOM).strip(_SPACE)
+    try:
+        return _document(text)
+    except RecursionError:
+        return cut_short(text.decode("utf-8", "replace"), deep=True)
+
+
+def _document(text: bytes) -> Document:
     if not text.strip(b"\0"):
         return Document(ErrorBody.EMPTY)
     if text.startswith((b"data:", b"event:")):

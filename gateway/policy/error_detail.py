@@ -118,13 +118,17 @@ def pieces(
     return found
 
 
-def sentence(value: Any) -> str:
-    """The message that an error is made of, in any of its forms; "" for none."""
+def sentence(value: Any, depth: int = 0) -> str:
+    """The message that an error is made of, in any of its forms; "" for none, and for one that
+    stands too deep (``depth``) inside others.
+    """
+    if depth > _MAX_DEPTH:
+        return ""
     if isinstance(value, str):
         inner = _json_in(value)
-        return sentence(inner) or "; ".join(pieces(inner, "")) or flat(value)
+        return sentence(inner, depth + 1) or "; ".join(pieces(inner, "")) or flat(value)
     if isinstance(value, list):
-        parts = [sentence(each) for each in value[:MAX_PIECES]]
+        parts = [sentence(each, depth + 1) for each in value[:MAX_PIECES]]
         return "; ".join(part for part in parts if part)
     if not isinstance(value, dict):
         return ""
@@ -132,7 +136,7 @@ def sentence(value: Any) -> str:
     if placed is not None:
         return placed.words
     for key in MESSAGE_KEYS:
-        words = sentence(value.get(key))
+        words = sentence(value.get(key), depth + 1)
         if words:
             return words
     return ""

@@ -254,3 +254,18 @@ def test_what_stays_as_it_is_loses_the_requests_credentials_alone(body: bytes) -
     assert enrich(Answer(403, {}, body), None, ("own-secret-98",)) is None
     again = Answer(403, {"x-gateway-error": "x"}, came)
     assert enrich(again, protocols.BY_NAME["anthropic"], ("own-secret-98",)) == left
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("depth", [100, 490, 900, 990, 5000])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("[", "]"), ('{"message":', "}"), ('{"detail":', "}"), ('{"a":', "}")]
+)
+def test_no_depth_makes_telling_fail(opening: str, closing: str, depth: int, dialect: str) -> None:
+    for leaf in ("NaN", '"x own-Secret-1234"', "1"):
+        deep = f"{opening * depth}{leaf}{closing * depth}"
+        for source in (f'{{"error":{deep}}}', f'{{"error":{{"message":"No","x":{deep}}}}}', deep):
+            enriched = enrich(
+                Answer(400, {}, source.encode()), protocols.BY_NAME[dialect], ("own-Secret-1234",)
+            )
+            assert b"own-Secret-1234" not in (b"" if enriched is None else enriched.body)
