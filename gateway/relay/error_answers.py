@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.observe import logs
 from gateway.policy import headers
 from gateway.policy.enrich import enrich
 from gateway.policy.error_body import Answer, ErrorBody, read_error
@@ -22,6 +23,7 @@ from gateway.streams.events import Fault
 
 if TYPE_CHECKING:
     from gateway.errors import GatewayError
+    from gateway.policy.enrich import Enriched
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.failures import Failed, Held
@@ -156,7 +158,7 @@ def _said_in(call: Call, held: Held) -> _Said:
     if held.plain is None or call.destination_observes:
         return _Said(held.status, held.body, None)
     answer = Answer(held.status, fields, held.plain, cut=held.broken, reason=held.reason)
-    enriched = enrich(answer, protocol, call.secrets())
+    enriched = _enriched(call, answer, protocol)
     if enriched is None:
         return _Said(held.status, held.plain, None)
     return _Said(held.status, enriched.body, enriched.how)
@@ -165,10 +167,19 @@ def _said_in(call: Call, held: Held) -> _Said:
 def _said(call: Call, failure: Failed, error: ProviderError) -> _Said:
     protocol = replies.dialect(call)
     body = failure.said or provider_error_body(protocol, error)
-    enriched = enrich(Answer(error.status, {}, body), protocol, call.secrets())
+    enriched = _enriched(call, Answer(error.status, {}, body), protocol)
     if enriched is None:
         return _Said(error.status, body, None)
     return _Said(error.status, enriched.body, enriched.how)
+
+
+def _enriched(call: Call, answer: Answer, protocol: StreamProtocol | None) -> Enriched | None:
+    """The body to send instead; None for the provider's own, also where telling it met a fault."""
+    try:
+        return enrich(answer, protocol, call.secrets())
+    except Exception:  # noqa: BLE001 - a fault of ours must not take the provider's error away
+        logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
+        return None
 
 
 def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes:

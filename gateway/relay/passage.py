@@ -240,23 +240,33 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
         whole = False
     if not (whole or exchange.broke or _must_be_told(call)):
         return await relay(call, exchange, bytes(held))
-    plain, decoded = _plain_error(exchange, bytes(held))
+    try:
+        return _as_read(call, exchange, bytes(held), whole=whole)
+    except Exception:  # noqa: BLE001 - a fault of reading must not take the provider's error away
+        logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
+        return _as_it_came(exchange, bytes(held), whole=whole)
+
+
+def _as_read(call: Call, exchange: Exchange, body: bytes, *, whole: bool) -> Failed:
+    """The failure that an HTTP error is, by what its body says."""
+    plain, decoded = _plain_error(exchange, body)
     _note_error(call, exchange, plain or b"")
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
     wait = wait if wait is not None else retry_delay(details_of(plain or b""))
+    whole = whole and decoded
     return failures.of_status(
-        Held(
-            exchange.status,
-            exchange.reason,
-            exchange.fields,
-            bytes(held),
-            plain,
-            not (whole and decoded),
-        ),
+        Held(exchange.status, exchange.reason, exchange.fields, body, plain, not whole),
         exchange.headers,
         final=not _can_help(call, exchange.status, plain or b"", told_to_wait=wait is not None),
         retry_after=wait,
     )
+
+
+def _as_it_came(exchange: Exchange, body: bytes, *, whole: bool) -> Failed:
+    """The failure that an HTTP error is, by its head alone."""
+    wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
+    held = Held(exchange.status, exchange.reason, exchange.fields, body, None, not whole)
+    return failures.of_status(held, exchange.headers, final=False, retry_after=wait)
 
 
 def _plain_error(exchange: Exchange, body: bytes) -> tuple[bytes | None, bool]:

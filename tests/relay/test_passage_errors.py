@@ -385,6 +385,34 @@ async def test_a_body_without_sense_is_told_in_one_sentence(
         assert "\0" not in gateway.log.getvalue()
 
 
+async def test_an_error_that_is_deep_keeps_its_status(start_gateway: StartGateway) -> None:
+    body = b'{"error":' + b"[" * 500 + b'"x"' + b"]" * 500 + b"}"
+    async with FakeUpstream([answer_with(body, "application/json")]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.values("x-gateway-error")) == (400, [])
+        assert "internal_error" not in gateway.log.getvalue()
+
+
+def fails(*_: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
+@pytest.mark.parametrize("place", ["passage._note_error", "error_answers.enrich"])
+async def test_a_fault_of_reading_leaves_the_providers_error(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(f"gateway.relay.{place}", fails)
+    body = gzip.compress(ERROR)
+    script: list[Step] = [answer_with(body, "application/json", "Content-Encoding: gzip")]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (400, body)
+        assert answer.values("Content-Encoding") == [b"gzip"]
+        assert gateway.log.getvalue().count('"event":"internal_error"') == 1
+
+
 # When to come back.
 
 _FAR = b"Wed, 01 Jan 2120 00:00:00 GMT"
