@@ -15,7 +15,7 @@ names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import json_edit, json_mask
 from gateway.policy.error_body import ErrorBody, as_utf8, cut_short, read_document
@@ -33,7 +33,6 @@ from gateway.policy.error_growth import (
 from gateway.policy.error_told import meaning_the_same, told
 from gateway.policy.redact import cleaner
 from gateway.policy.status_words import nothing_said
-from gateway.streams import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,15 +55,19 @@ class Enriched(NamedTuple):
 
 
 def enrich(
-    answer: Answer, protocol: StreamProtocol | None, secrets: Sequence[str] = ()
+    answer: Answer,
+    protocol: StreamProtocol | None,
+    secrets: Sequence[str] = (),
+    document: Document | None = None,
 ) -> Enriched | None:
     """The body for a client of ``protocol``; None where the provider's own is to pass as it came.
 
     Without a protocol the dialect is not known: a message may grow, but nothing is wrapped.
-    ``secrets`` are the request's credentials, which must not be shown.
+    ``secrets`` are the request's credentials, which must not be shown. ``document`` is the body, if
+    it has been read.
     """
     body = as_utf8(answer.plain, answer.headers.get("content-type", ""))
-    document = read_document(body)
+    document = read_document(body) if document is None else document
     enriched = None
     if "x-gateway-error" not in answer.headers:  # another gateway has said all there is to say
         enriched = _enriched(answer, document, protocol, secrets)
@@ -77,7 +80,9 @@ def _enriched(
     answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
 ) -> Enriched | None:
     try:
-        if document.kind is ErrorBody.JSON and document.readable:
+        if document.large and _may_stay(document.value, protocol):
+            return None  # not worth the time of changing it
+        if document.kind is ErrorBody.JSON and document.readable and not document.large:
             return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
         document = cut_short(document.text, deep=True)
@@ -85,6 +90,20 @@ def _enriched(
         return None
     message = told(answer, document, secrets)
     return Enriched(shaped(protocol, answer, message), "wrapped")
+
+
+def _may_stay(value: Any, protocol: StreamProtocol | None) -> bool:
+    """Whether it has a message where the clients of the protocol look for one, of sensible size."""
+    if _is_listed(value) and (protocol is None or protocol.name == "gemini"):
+        value = value[0]
+    error = value.get("error") if isinstance(value, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return isinstance(message, str) and len(message) <= MAX_MESSAGE
+
+
+def _is_listed(value: Any) -> bool:
+    """Whether it is an array of one object, which is how Google sends errors of streams."""
+    return isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict)
 
 
 def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched | None:
@@ -104,10 +123,10 @@ def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched
 
 def _without(document: Document, secrets: Sequence[str]) -> Document:
     """The document without the request's credentials, wherever in it a provider repeats them."""
-    text = json_mask.masked(document.text, document.value, secrets)
+    text, value = json_mask.masked(document.text, document.value, secrets)
     if text == document.text:
         return document
-    return document._replace(text=text, value=lenient.loads(text.encode()), repaired=True)
+    return document._replace(text=text, value=value, repaired=True)
 
 
 def _of_json(
@@ -116,7 +135,7 @@ def _of_json(
     came, document = document, _without(document, secrets)
     source, value, changed = document.text, document.value, document.repaired
     root: Path = ()
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+    if _is_listed(value):
         value = value[0]
         if protocol is None or protocol.name == "gemini":
             root = (0,)

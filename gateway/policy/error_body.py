@@ -29,6 +29,9 @@ _decode: Final = json.JSONDecoder(strict=False, parse_int=str).raw_decode
 MAX_READ: Final = 65_536
 """Characters of a text or a page that are looked at."""
 
+MAX_EDITED: Final = 256 * 1024
+"""Bytes of JSON that is changed, or read again where a strict parser does not take it."""
+
 _SPACE: Final = b" \t\r\n"
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MAX_FRAMES: Final = 256 * 1024
@@ -39,6 +42,7 @@ _CHARSET: Final = re.compile(
     r"|gb(?:2312|k|18030)|big5|koi8-[ru]|us-ascii)\b",
     re.IGNORECASE,
 )
+_SURROGATE: Final = re.compile(r"\\ud", re.IGNORECASE)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -74,6 +78,7 @@ class Document(NamedTuple):
     of a page its title, else the text. ``readable`` is false where it looks like JSON and is none,
     and ``value`` its beginning then; ``deep`` says that only its depth is why. ``repaired`` is true
     where only a forgiving parser could read it as it came. ``rest`` is what follows the JSON.
+    ``large`` is JSON that has been read, but is too long to be changed.
     """
 
     kind: ErrorBody
@@ -83,6 +88,7 @@ class Document(NamedTuple):
     repaired: bool = False
     deep: bool = False
     rest: tuple[Any, ...] = ()
+    large: bool = False
 
 
 class Words(NamedTuple):
@@ -168,7 +174,12 @@ def is_exhausted(code: str | None, message: str) -> bool:
 
 def details_of(plain: bytes) -> Any:
     """Google's ``details`` of an error; None for any other body."""
-    value = unwrapped(read_document(plain).value)
+    return details_in(read_document(plain))
+
+
+def details_in(document: Document) -> Any:
+    """:func:`details_of` a body that has been read."""
+    value = unwrapped(document.value)
     error = value.get("error") if isinstance(value, dict) else None
     return error.get("details") if isinstance(error, dict) else None
 
@@ -215,13 +226,24 @@ def error_object(value: Any) -> Any:
 
 def _of_json(text: bytes) -> Document:
     source = text.decode("utf-8", "replace")
+    if len(text) > MAX_EDITED:
+        return _of_large(text, source)
     try:
+        value = _strict(text)
+        if value is not None:
+            return Document(ErrorBody.JSON, source, value)
         value = lenient.loads(text)
     except ValueError:
         return _of_several(source) or cut_short(source, deep=not lenient.is_broken(text))
-    if _is_strict(text):
-        return Document(ErrorBody.JSON, source, value)
     return Document(ErrorBody.JSON, _spelled(value), value, repaired=True)
+
+
+def _of_large(text: bytes, source: str) -> Document:
+    """JSON that is not worth the time of a second look."""
+    try:
+        return Document(ErrorBody.JSON, source, lenient.strictly(text), large=True)
+    except ValueError:
+        return cut_short(source, deep=True)
 
 
 def cut_short(source: str, *, deep: bool) -> Document:
@@ -252,12 +274,15 @@ def _of_several(source: str) -> Document | None:
     return Document(ErrorBody.JSON, _spelled(value), value, repaired=True, rest=tuple(rest))
 
 
-def _is_strict(text: bytes) -> bool:
-    """Whether every client's parser takes it."""
+def _strict(text: bytes) -> Any:
+    """What every client's parser makes of it; None for what one of them may not take."""
     try:
-        return client_words.parsed(text.decode()) is not None
+        source = text.decode()
     except UnicodeDecodeError:
-        return False
+        return None
+    value = client_words.parsed(source)
+    # Half of a pair can be read, but not written again.
+    return lenient.loads(text) if value is not None and _SURROGATE.search(source) else value
 
 
 def _spelled(value: Any) -> str:

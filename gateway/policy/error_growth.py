@@ -52,7 +52,8 @@ class Growth:
         self._code = error.get("code") if isinstance(error, dict) else None
         self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
         source = answer.plain.decode("utf-8", "replace").removeprefix("\ufeff")
-        read = client_words.parsed(source)
+        same = not came.repaired and source.strip() == came.text
+        read = came.value if same else client_words.parsed(source)
         source = source[:MAX_MESSAGE]
         self._body = client_words.asks_to_retry(source)
         phrase = answer.reason or phrase_of(answer.status)

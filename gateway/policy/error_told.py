@@ -52,7 +52,11 @@ def _fault(answer: Answer, document: Document) -> str:
     """Why JSON cannot be read."""
     if answer.cut:
         return "an error that broke off"
-    return "JSON that is too large or too deep to be read" if document.deep else "broken JSON"
+    return (
+        "JSON that is too large or too deep to be read"
+        if document.deep or document.large
+        else "broken JSON"
+    )
 
 
 def meaning_the_same(

@@ -40,6 +40,9 @@ MAX_SUMMARY = 16_384
 """Characters of a text that :func:`summary` looks at."""
 
 _MAX_SECRET = 16_384
+_MAX_SECRETS = 64
+"""Credentials of one request that are sought, for each costs time; cookies count last."""
+
 _SHORT_WORD = 20
 _UNMARKED_LENGTH = 32
 
@@ -217,18 +220,28 @@ def secrets_of(headers: Iterable[tuple[str, str]], query: str = "") -> tuple[str
 
     ``query`` is the raw query string without its question mark.
     """
-    found: set[str] = set()
-    for name, value in headers:
-        if is_secret_name(name):
-            found.update(_credentials_in(value))
+    carried = [field for field in headers if is_secret_name(field[0])]
+    carried.sort(key=lambda field: "cookie" in field[0].lower())
+    found = dict.fromkeys(_values_in(query))
+    for _, value in carried:
+        found.update(dict.fromkeys(_credentials_in(value)))
+    secrets = [secret for secret in found if len(secret) >= MIN_SECRET][:_MAX_SECRETS]
+    kept = {spelling[:_MAX_SECRET] for secret in secrets for spelling in _spellings_of(secret)}
+    return tuple(sorted(kept, key=lambda secret: (-len(secret), secret)))
+
+
+def _values_in(query: str) -> Iterable[str]:
+    """The credentials among the parameters of a query."""
     for part in query.split("&"):
         name, _, value = part.partition("=")
         if value and is_secret_name(unquote(name)):
-            found.add(value)
-    for secret in tuple(found):
-        found.update((unquote(secret), quote(secret, safe=""), secret.replace("/", r"\/")))
-    kept = (secret[:_MAX_SECRET] for secret in found if len(secret) >= MIN_SECRET)
-    return tuple(sorted(kept, key=lambda secret: (-len(secret), secret)))
+            yield value
+
+
+def _spellings_of(secret: str) -> Iterable[str]:
+    """How a provider may repeat it."""
+    spellings = (secret, unquote(secret), quote(secret, safe=""), secret.replace("/", r"\/"))
+    return (spelling for spelling in spellings if len(spelling) >= MIN_SECRET)
 
 
 def _credentials_in(value: str) -> Iterable[str]:

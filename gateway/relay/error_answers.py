@@ -24,6 +24,7 @@ from gateway.streams.events import Fault
 if TYPE_CHECKING:
     from gateway.errors import GatewayError
     from gateway.policy.enrich import Enriched
+    from gateway.policy.error_body import Document
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.failures import Failed, Held
@@ -158,7 +159,7 @@ def _said_in(call: Call, held: Held) -> _Said:
     if held.plain is None or call.destination_observes:
         return _Said(held.status, held.body, None)
     answer = Answer(held.status, fields, held.plain, cut=held.broken, reason=held.reason)
-    enriched = _enriched(call, answer, protocol)
+    enriched = _enriched(call, answer, protocol, held.document)
     if enriched is None:
         return _Said(held.status, held.plain, None)
     return _Said(held.status, enriched.body, enriched.how)
@@ -173,10 +174,15 @@ def _said(call: Call, failure: Failed, error: ProviderError) -> _Said:
     return _Said(error.status, enriched.body, enriched.how)
 
 
-def _enriched(call: Call, answer: Answer, protocol: StreamProtocol | None) -> Enriched | None:
+def _enriched(
+    call: Call,
+    answer: Answer,
+    protocol: StreamProtocol | None,
+    document: Document | None = None,
+) -> Enriched | None:
     """The body to send instead; None for the provider's own, also where telling it met a fault."""
     try:
-        return enrich(answer, protocol, call.secrets())
+        return enrich(answer, protocol, call.secrets(), document)
     except Exception:  # noqa: BLE001 - a fault of ours must not take the provider's error away
         logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
         return None

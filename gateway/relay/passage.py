@@ -17,10 +17,9 @@ from gateway.policy import headers
 from gateway.policy.error_body import (
     ErrorBody,
     as_utf8,
-    details_of,
+    details_in,
     is_exhausted,
     read_document,
-    read_error,
     words_of,
 )
 from gateway.policy.retry import retry_after, retry_delay
@@ -32,6 +31,7 @@ from gateway.streams.coding import Decoder, is_compressed
 from gateway.streams.sse import EVENT_STARTS
 
 if TYPE_CHECKING:
+    from gateway.policy.error_body import Document
     from gateway.relay.call import Call
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
@@ -92,7 +92,7 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
         if down.blocked:
             await down.drain()
     if exchange.status >= 400 and call.request.method != "HEAD":
-        _note_error(call, exchange, _plain(exchange, bytes(sample)) or b"")
+        _note_error(call, exchange, _read(exchange, _plain(exchange, bytes(sample)) or b""))
     return Answered()
 
 
@@ -152,10 +152,15 @@ def _is_decodable(exchange: Exchange, body: bytes) -> bool:
     return decoder.failed or decoder.finished
 
 
-def _note_error(call: Call, exchange: Exchange, plain: bytes) -> None:
+def _read(exchange: Exchange, plain: bytes) -> Document:
+    """An error's body, read in the encoding that it is in."""
+    return read_document(as_utf8(plain, exchange.headers.get("Content-Type", "")))
+
+
+def _note_error(call: Call, exchange: Exchange, document: Document) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
-    words = read_error(as_utf8(plain, exchange.headers.get("Content-Type", "")), exchange.status)
+    words = words_of(document, exchange.status)
     record.upstream_body = words.kind
     record.error_type = call.code(words.type or words.code)
     record.error_code = record.error_code or call.code(words.code)
@@ -250,14 +255,16 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
 def _as_read(call: Call, exchange: Exchange, body: bytes, *, whole: bool) -> Failed:
     """The failure that an HTTP error is, by what its body says."""
     plain, decoded = _plain_error(exchange, body)
-    _note_error(call, exchange, plain or b"")
+    document = _read(exchange, plain or b"")
+    _note_error(call, exchange, document)
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    wait = wait if wait is not None else retry_delay(details_of(plain or b""))
-    whole = whole and decoded
+    wait = wait if wait is not None else retry_delay(details_in(document))
+    broken = not (whole and decoded)
+    told_to_wait = wait is not None
     return failures.of_status(
-        Held(exchange.status, exchange.reason, exchange.fields, body, plain, not whole),
+        Held(exchange.status, exchange.reason, exchange.fields, body, plain, broken, document),
         exchange.headers,
-        final=not _can_help(call, exchange.status, plain or b"", told_to_wait=wait is not None),
+        final=not _can_help(call, exchange, plain or b"", document, told_to_wait=told_to_wait),
         retry_after=wait,
     )
 
@@ -361,16 +368,18 @@ def _error_in(call: Call, plain: bytes) -> ProviderError | None:
     return reader.facts.error
 
 
-def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> bool:
+def _can_help(
+    call: Call, exchange: Exchange, plain: bytes, document: Document, *, told_to_wait: bool
+) -> bool:
     """Whether another try may get an answer, by what the error says.
 
     A provider that says when to come back means a limit that passes, whatever it calls it. With 5xx
     it says that the fault is its own, which only a used up quota contradicts.
     """
-    words = read_error(plain)
+    words = words_of(document)
     named = is_exhausted(f"{words.code} {words.type}", "")
     spent = named or (not told_to_wait and is_exhausted(words.code, words.all))
-    if status >= 500:
+    if exchange.status >= 500:
         return not spent
     error = _error_in(call, plain)
     if error is not None and not error.retryable:

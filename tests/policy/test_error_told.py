@@ -37,7 +37,7 @@ def test_a_page_gives_its_title_and_its_maker_and_no_markup(
             "deep to be read: m (code: c)",
         ),
         (
-            b'{"error":{"message":"m","code":"c"},' + b'"a":0,' * 50_000 + b'"b":0}',
+            b'{"error":"m","code":"c",' + b'"a":0,' * 50_000 + b'"b":0}',
             "The provider answered with HTTP 400 (Bad Request) and JSON that is too large or too "
             "deep to be read: m (code: c; a: 0)",
         ),

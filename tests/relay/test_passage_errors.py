@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import importlib
 import json
+import time
 import tracemalloc
 import zlib
 from functools import partial
@@ -392,6 +394,45 @@ async def test_an_error_that_is_deep_keeps_its_status(start_gateway: StartGatewa
         answer = await ask(gateway.port)
         assert (answer.status, answer.values("x-gateway-error")) == (400, [])
         assert "internal_error" not in gateway.log.getvalue()
+
+
+_WIDE = {
+    "objects": b'{"error":{"message":"m","code":"c"},"a":[' + b"{}," * 340_000 + b"{}]}",
+    "numbers": b'{"error":{"message":"m","code":"c","a":[' + b"1," * 500_000 + b"1]}}",
+    "members": b'{"error":{"message":"m","code":"c"},' + b'"k":{},' * 140_000 + b'"a":0}',
+    "no dialect": b'{"detail":"m","a":[' + b"{}," * 340_000 + b"{}]}",
+}
+
+
+@pytest.mark.parametrize("body", _WIDE.values(), ids=_WIDE.keys())
+async def test_a_megabyte_is_read_once_and_holds_nobody_up(
+    start_gateway: StartGateway, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    def counting(read: Callable[..., object]) -> Callable[..., object]:
+        def counted(data: bytes | str, *rest: object, **named: object) -> object:
+            nonlocal reads
+            reads += len(data) > 100_000
+            return read(data, *rest, **named)
+
+        return counted
+
+    for place in ("gateway.streams.lenient.loads", "gateway.streams.lenient.strictly"):
+        module, _, name = place.rpartition(".")
+        monkeypatch.setattr(place, counting(getattr(importlib.import_module(module), name)))
+    monkeypatch.setattr(json, "loads", counting(json.loads))
+    assert len(body) < 1024 * 1024
+    script: list[Step] = [answer_with(body, "application/json", status="503 Unavailable")]
+    cookies = "Cookie: " + "; ".join(f"k{at}=v-{at:06}" for at in range(700))
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=Retry(max_retries=0))
+        began = time.process_time()
+        answer = await ask(gateway.port, request(CHAT, b'{"model":"m"}', cookies))
+        took = time.process_time() - began
+    assert (answer.status, answer.clean) == (503, True)
+    assert reads <= 3
+    assert took < 0.5
 
 
 def fails(*_: object) -> None:
