@@ -30,6 +30,7 @@ from gateway.policy.error_growth import (
     native_edits,
     shortened,
 )
+from gateway.policy.error_markup import is_hidden
 from gateway.policy.error_told import meaning_the_same, told
 from gateway.policy.redact import cleaner
 from gateway.policy.status_words import nothing_said
@@ -86,10 +87,15 @@ def _enriched(
             return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
         document = cut_short(document.text, deep=True)
-    if protocol is None or (document.kind is ErrorBody.HTML and answer.status in _LEFT_TO_CLIENTS):
+    if protocol is None or (answer.status in _LEFT_TO_CLIENTS and _is_hidden(answer)):
         return None
     message = told(answer, document, secrets)
     return Enriched(shaped(protocol, answer, message), "wrapped")
+
+
+def _is_hidden(answer: Answer) -> bool:
+    """Whether clients have better words for it than its own."""
+    return is_hidden(answer.plain[:MAX_MESSAGE].decode("utf-8", "replace"))
 
 
 def _may_stay(value: Any, protocol: StreamProtocol | None) -> bool:

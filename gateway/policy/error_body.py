@@ -10,8 +10,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy import client_words, json_cut
-from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence, title_of
+from gateway.policy import client_words, error_markup, json_cut
+from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence
 from gateway.streams import lenient
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ class Answer(NamedTuple):
 
 class Document(NamedTuple):
     """A body, read. ``value`` is what JSON holds; ``text`` its source as a strict parser takes it,
-    of a page its title, else the text. ``readable`` is false where it looks like JSON and is none,
-    and ``value`` its beginning then; ``deep`` says that only its depth is why. ``repaired`` is true
-    where only a forgiving parser could read it as it came. ``rest`` is what follows the JSON.
+    of a page or XML what it says, else the text. ``readable`` is false where it looks like JSON and
+    is none, and ``value`` its beginning then; ``deep`` says that only its depth is why.
+    ``repaired`` is true where only a forgiving parser could read it as it came. ``rest`` is what
+    follows the JSON.
     ``large`` is JSON that has been read, but is too long to be changed.
     """
 
@@ -135,9 +136,8 @@ def _document(text: bytes) -> Document:
         text = _of_events(text)
     if text[:1] in (b"{", b"["):
         return _of_json(text)
-    if _is_html(text):
-        page = text[:MAX_READ].decode("utf-8", "replace")
-        return Document(ErrorBody.HTML, one_line(title_of(page) or "an HTML page"))
+    if text[:1] == b"<":
+        return _of_markup(text)
     shown = text.decode("utf-8", "replace")
     if text[:1] == b'"':
         try:
@@ -246,6 +246,15 @@ def _of_large(text: bytes, source: str) -> Document:
         return cut_short(source, deep=True)
 
 
+def _of_markup(text: bytes) -> Document:
+    source = text[:MAX_READ].decode("utf-8", "replace")
+    if error_markup.is_page(text):
+        words = error_markup.words_of_page(source) or "an HTML page"
+        return Document(ErrorBody.HTML, one_line(words))
+    words = error_markup.words_of_xml(source) if error_markup.is_xml(text) else ""
+    return Document(ErrorBody.TEXT, words or text.decode("utf-8", "replace"))
+
+
 def cut_short(source: str, *, deep: bool) -> Document:
     """JSON that cannot be read, or not be gone through, to its end."""
     value = json_cut.beginning(source)
@@ -327,8 +336,3 @@ def _word(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return str(value) or None
-
-
-def _is_html(text: bytes) -> bool:
-    start = text[:512].lower()
-    return start.startswith(b"<") and (b"<html" in start or b"<!doctype" in start or b"<h" in start)

@@ -7,10 +7,10 @@ the message says already, and leaves out what helps nobody there: ids, links, ti
 
 from __future__ import annotations
 
-import html
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.policy.error_markup import title_of
 from gateway.streams import lenient
 
 if TYPE_CHECKING:
@@ -79,7 +79,6 @@ _NOTHING: Final = frozenset({"", "none", "null", "undefined"})
 """What some frameworks write for a value that is not there."""
 
 _KINDS: Final = frozenset({"type", "status", "code", "error_type", "errorType"})
-_TITLE: Final = re.compile(r"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\s]+")
 
@@ -180,12 +179,6 @@ def _sentence(value: Any, depth: int, effort: _Effort) -> str:
 def flat(text: str) -> str:
     """On one line, as :func:`one_line`; of an HTML page, its title."""
     return one_line(title_of(text[:_MAX_TEXT]) or text)
-
-
-def title_of(page: str) -> str:
-    """The title of an HTML page; "" for what has none."""
-    found = _TITLE.search(page) if "<" in page else None
-    return "" if found is None else html.unescape(found[1])
 
 
 def one_line(text: str) -> str:
