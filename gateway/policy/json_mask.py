@@ -45,9 +45,12 @@ def _holds_one(value: Any, secrets: Sequence[str]) -> bool:
 
 
 def _masked_in(value: Any, secrets: Sequence[str]) -> Any:
-    """The value with secrets masked in its strings."""
+    """The value with secrets masked in its strings, and where one is the name of a member."""
     if isinstance(value, dict):
-        return {key: _masked_in(each, secrets) for key, each in value.items()}
+        return {
+            MASK if key in secrets else key: _masked_in(each, secrets)
+            for key, each in value.items()
+        }
     if isinstance(value, list):
         return [_masked_in(each, secrets) for each in value]
     return without(value, secrets) if isinstance(value, str) else value

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -239,8 +240,15 @@ def _values_in(query: str) -> Iterable[str]:
 
 
 def _spellings_of(secret: str) -> Iterable[str]:
-    """How a provider may repeat it."""
-    spellings = (secret, unquote(secret), quote(secret, safe=""), secret.replace("/", r"\/"))
+    """How a provider may repeat it, also in JSON and in JSON inside that."""
+    spellings = {secret, unquote(secret), quote(secret, safe="")}
+    for _ in range(2):
+        spellings |= {
+            json.dumps(spelling, ensure_ascii=ascii_only)[1:-1]
+            for spelling in spellings
+            for ascii_only in (True, False)
+        }
+    spellings |= {spelling.replace("/", r"\/") for spelling in spellings}
     return (spelling for spelling in spellings if len(spelling) >= MIN_SECRET)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +13,13 @@ from gateway import protocols
 from gateway.policy.enrich import enrich
 from gateway.policy.error_body import Answer
 from gateway.policy.error_growth import MAX_ADDED, MAX_MESSAGE
+from gateway.policy.redact import secrets_of
 from tests.policy.client_oracle import reaction
 from tests.policy.error_bodies import message_of, told
 from tests.samples.http_errors_catalog import HTTP_ERRORS, HttpError, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DIALECTS = ("openai_chat", "openai_completions", "openai_responses", "anthropic", "gemini")
 MESSAGES = {
@@ -254,6 +260,25 @@ def test_what_stays_as_it_is_loses_the_requests_credentials_alone(body: bytes) -
     assert enrich(Answer(403, {}, body), None, ("own-secret-98",)) is None
     again = Answer(403, {"x-gateway-error": "x"}, came)
     assert enrich(again, protocols.BY_NAME["anthropic"], ("own-secret-98",)) == left
+
+
+@pytest.mark.parametrize(
+    "key", ['pa"ss\\word-Zz9q!x', "p/a\\/s'w-Zz9q!", 'grün-Zz9q!x"', "ab\\\\c9\\"]
+)
+@pytest.mark.parametrize("encode", [json.dumps, partial(json.dumps, ensure_ascii=False)])
+def test_a_key_is_masked_however_json_spells_it(key: str, encode: Callable[[Any], str]) -> None:
+    inside = encode({"x": f"Basic {key}"})
+    value = {"error": {"message": f"No {key}", "header": f"key {key}", "raw": inside}, key: [key]}
+    enriched = enrich(
+        Answer(401, {}, encode(value).encode()),
+        protocols.BY_NAME["openai_chat"],
+        secrets_of([("x-api-key", key)]),
+    )
+    assert enriched is not None
+    shown = json.loads(enriched.body)
+    strings = [shown["error"]["message"], shown["error"]["header"], *shown["[redacted]"]]
+    strings.append(json.loads(shown["error"]["raw"])["x"])
+    assert not [text for text in strings if key in text or "[redacted]" not in text]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

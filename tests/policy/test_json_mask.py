@@ -15,6 +15,7 @@ from gateway.policy.json_mask import masked
         ('{"a":"\\u0041","n":1e2}', '{"a":"\\u0041","n":1e2}'),
         ('{"a":["123456",123456]}', '{"a":["[redacted]",123456]}'),
         ('["no"]', '["no"]'),
+        ('{"SEC\\u0052ET1":1,"a":"SEC\\u0052ET1"}', '{"[redacted]":1,"a":"[redacted]"}'),
     ],
 )
 def test_a_credential_is_masked_wherever_it_is_a_string(text: str, after: str) -> None:
