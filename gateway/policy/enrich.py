@@ -48,11 +48,13 @@ _LEFT_TO_CLIENTS: Final = frozenset({401, 403})
 
 class Enriched(NamedTuple):
     """The body to send instead, and how it came to be: JSON that is ``grown`` or ``wrapped``, or
-    what came with credentials ``masked``, in UTF-8.
+    what came with credentials ``masked``; ``recoded`` says that it came in another encoding than
+    UTF-8, in which it now is.
     """
 
     body: bytes
     how: str
+    recoded: bool = False
 
 
 def enrich(
@@ -73,8 +75,8 @@ def enrich(
     if "x-gateway-error" not in answer.headers:  # another gateway has said all there is to say
         enriched = _enriched(answer, document, protocol, secrets)
     if enriched is None:
-        return _masked(body, document, secrets)
-    return enriched
+        enriched = _masked(body, document, secrets)
+    return enriched and enriched._replace(recoded=body != answer.plain)
 
 
 def _enriched(

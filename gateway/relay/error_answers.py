@@ -39,6 +39,7 @@ class _Said(NamedTuple):
     status: int
     body: bytes
     how: str | None
+    recoded: bool = False
 
 
 def failed(call: Call, failure: Failed, stop: Stop | None = None) -> None:
@@ -95,7 +96,7 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         attempts=record.attempts,
     )
     if said.how == "masked":
-        fields.append(("Content-Type", f"{_kind_of(held)}; charset=utf-8"))
+        fields += _kind_of(held, recoded=said.recoded)
     elif said.how is not None:
         fields.append(("Content-Type", "application/json"))
     if kind is headers.Body.REPLACED and not breaks:
@@ -111,10 +112,12 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         call.downstream.end(body)
 
 
-def _kind_of(held: Held) -> str:
-    """The media type of an error's body."""
-    values = (value for name, value in held.fields if name.lower() == "content-type")
-    return next(values, "text/plain").partition(";")[0].strip()
+def _kind_of(held: Held, *, recoded: bool) -> list[tuple[str, str]]:
+    """The field that names the type of an error's body, and its encoding if that is another now."""
+    fields = [field for field in held.fields if field[0].lower() == "content-type"]
+    if not recoded or not fields:
+        return fields
+    return [("Content-Type", f"{fields[0][1].partition(';')[0].strip()}; charset=utf-8")]
 
 
 def _answer(call: Call, failure: Failed, error: ProviderError) -> None:
@@ -162,7 +165,7 @@ def _said_in(call: Call, held: Held) -> _Said:
     enriched = _enriched(call, answer, protocol, held.document)
     if enriched is None:
         return _Said(held.status, held.plain, None)
-    return _Said(held.status, enriched.body, enriched.how)
+    return _Said(held.status, enriched.body, enriched.how, enriched.recoded)
 
 
 def _said(call: Call, failure: Failed, error: ProviderError) -> _Said:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gateway import protocols
-from gateway.policy.enrich import enrich
+from gateway.policy.enrich import Enriched, enrich
 from gateway.policy.error_body import Answer
 from gateway.policy.error_growth import MAX_ADDED, MAX_MESSAGE
 from gateway.policy.redact import secrets_of
@@ -256,7 +256,7 @@ def test_secrets_of_any_form_are_not_shown(secret: str, form: str) -> None:
 def test_what_stays_as_it_is_loses_the_requests_credentials_alone(body: bytes) -> None:
     came = body.replace(b"KEY", b"own-secret-98")
     left = enrich(Answer(403, {}, came), None, ("own-secret-98",))
-    assert left == (body.replace(b"KEY", b"[redacted]"), "masked")
+    assert left == Enriched(body.replace(b"KEY", b"[redacted]"), "masked")
     assert enrich(Answer(403, {}, body), None, ("own-secret-98",)) is None
     again = Answer(403, {"x-gateway-error": "x"}, came)
     assert enrich(again, protocols.BY_NAME["anthropic"], ("own-secret-98",)) == left
