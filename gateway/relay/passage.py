@@ -7,6 +7,7 @@ first bytes are looked at on the side, for the log and the counters.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -44,6 +45,7 @@ _JUDGED: Final = 1024 * 1024
 
 _JUDGED_KINDS: Final = ("json", "html", "xml")
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
+_NO_TEXT: Final = re.compile(rb"[\0-\x08\x0e-\x1a]")
 _STEP: Final = 16
 """Bytes of a compressed error that are expanded at once: so many are lost before a fault, and one
 kilobyte of a bomb is megabytes.
@@ -223,13 +225,20 @@ def may_be_told(call: Call, content_type: str) -> bool:
     return call.known or content_type != "text/event-stream"
 
 
-def _must_be_told(call: Call) -> bool:
+def _must_be_told(call: Call, exchange: Exchange, held: bytes) -> bool:
     """Whether an error that is too long or too slow may not go on as it comes: it may be told by
-    its beginning, or the key in it is not the client's.
+    its beginning, or the key in it is not the client's. Files hold no key.
     """
     assert call.destination is not None
+    if call.known or call.downstream.started:
+        return True
     own_key = call.destination.provider.api_key is not None
-    return call.known or call.downstream.started or own_key
+    return own_key and not _is_binary(_plain_error(exchange, held)[0] or b"")
+
+
+def _is_binary(plain: bytes) -> bool:
+    """Whether it is no text in any encoding."""
+    return not plain.startswith(_UTF16) and _NO_TEXT.search(plain, 0, _SAMPLE) is not None
 
 
 async def hold_error(call: Call, exchange: Exchange) -> Outcome:
@@ -243,7 +252,7 @@ async def hold_error(call: Call, exchange: Exchange) -> Outcome:
             whole = await _hold(call, exchange, held) and not exchange.broke
     except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
         whole = False
-    if not (whole or exchange.broke or _must_be_told(call)):
+    if not (whole or exchange.broke or _must_be_told(call, exchange, bytes(held))):
         return await relay(call, exchange, bytes(held))
     try:
         return _as_read(call, exchange, bytes(held), whole=whole)

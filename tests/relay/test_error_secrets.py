@@ -115,6 +115,15 @@ async def test_the_gateways_key_is_masked_in_what_else_passes_as_it_is(
             assert answer.values("Content-Type") == [kind.encode()]
 
 
+async def test_a_long_file_with_an_error_status_passes(start_gateway: StartGateway) -> None:
+    body = bytes(range(256)) * 8000
+    fields = ("Content-Type: application/octet-stream", f"Content-Length: {len(body)}")
+    async with FakeUpstream([head("404 Not Found", *fields) + body]) as upstream:
+        gateway = await start_gateway(upstream.port, api_key=Secret("env:KEY", GATEWAYS))
+        answer = await ask(gateway.port, request("/up/v1/files/f/content", method="GET"))
+        assert (answer.status, answer.clean, answer.body) == (404, True, body)
+
+
 @pytest.mark.parametrize(
     ("kind", "shown", "encoding"),
     [
