@@ -7,7 +7,8 @@
 - ``redact``      takes secrets out of everything that is logged or shown
 - ``enrich``      an error's body as the client should see it. Its parts: ``error_body`` reads one,
   ``error_detail`` finds what it says beside its message, ``error_growth`` appends that,
-  ``error_dialect`` puts in what SDKs look for, ``error_told`` makes a sentence of what is no JSON;
+  ``error_dialect`` puts in what SDKs look for, ``error_told`` makes a sentence of what is no JSON,
+  ``error_markup`` reads pages and XML;
   ``client_words`` knows what clients do about words; ``json_edit``, ``json_mask``, ``json_cut``,
   ``status_words``
 - ``retry``       whether and when a failed try is made again; the table of failures

@@ -15,7 +15,7 @@ names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gateway.policy import json_edit, json_mask
 from gateway.policy.error_body import ErrorBody, as_utf8, cut_short, read_document
@@ -30,10 +30,10 @@ from gateway.policy.error_growth import (
     native_edits,
     shortened,
 )
+from gateway.policy.error_markup import is_hidden
 from gateway.policy.error_told import meaning_the_same, told
 from gateway.policy.redact import cleaner
 from gateway.policy.status_words import nothing_said
-from gateway.streams import lenient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,54 +48,82 @@ _LEFT_TO_CLIENTS: Final = frozenset({401, 403})
 
 class Enriched(NamedTuple):
     """The body to send instead, and how it came to be: JSON that is ``grown`` or ``wrapped``, or
-    what came with credentials ``masked``, in UTF-8.
+    what came with credentials ``masked``; ``recoded`` says that it came in another encoding than
+    UTF-8, in which it now is.
     """
 
     body: bytes
     how: str
+    recoded: bool = False
 
 
 def enrich(
-    answer: Answer, protocol: StreamProtocol | None, secrets: Sequence[str] = ()
+    answer: Answer,
+    protocol: StreamProtocol | None,
+    secrets: Sequence[str] = (),
+    document: Document | None = None,
 ) -> Enriched | None:
     """The body for a client of ``protocol``; None where the provider's own is to pass as it came.
 
     Without a protocol the dialect is not known: a message may grow, but nothing is wrapped.
-    ``secrets`` are the request's credentials, which must not be shown.
+    ``secrets`` are the request's credentials, which must not be shown. ``document`` is the body, if
+    it has been read.
     """
     body = as_utf8(answer.plain, answer.headers.get("content-type", ""))
-    document = read_document(body)
+    document = read_document(body) if document is None else document
     enriched = None
     if "x-gateway-error" not in answer.headers:  # another gateway has said all there is to say
         enriched = _enriched(answer, document, protocol, secrets)
     if enriched is None:
-        return _masked(body, document, secrets)
-    return enriched
+        enriched = _masked(body, document, secrets)
+    return enriched and enriched._replace(recoded=body != answer.plain)
 
 
 def _enriched(
     answer: Answer, document: Document, protocol: StreamProtocol | None, secrets: Sequence[str]
 ) -> Enriched | None:
     try:
-        if document.kind is ErrorBody.JSON and document.readable:
+        if document.large and _may_stay(document.value, protocol):
+            return None  # not worth the time of changing it
+        if document.kind is ErrorBody.JSON and document.readable and not document.large:
             return _of_json(answer, document, protocol, secrets)
     except (ValueError, RecursionError):
         document = cut_short(document.text, deep=True)
-    if protocol is None or (document.kind is ErrorBody.HTML and answer.status in _LEFT_TO_CLIENTS):
+    if protocol is None or (answer.status in _LEFT_TO_CLIENTS and _is_hidden(answer)):
         return None
     message = told(answer, document, secrets)
     return Enriched(shaped(protocol, answer, message), "wrapped")
 
 
+def _is_hidden(answer: Answer) -> bool:
+    """Whether clients have better words for it than its own."""
+    return is_hidden(answer.plain[:MAX_MESSAGE].decode("utf-8", "replace"))
+
+
+def _may_stay(value: Any, protocol: StreamProtocol | None) -> bool:
+    """Whether it has a message where the clients of the protocol look for one, of sensible size."""
+    if _is_listed(value) and (protocol is None or protocol.name == "gemini"):
+        value = value[0]
+    error = value.get("error") if isinstance(value, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return isinstance(message, str) and len(message) <= MAX_MESSAGE
+
+
+def _is_listed(value: Any) -> bool:
+    """Whether it is an array of one object, which is how Google sends errors of streams."""
+    return isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict)
+
+
 def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched | None:
     """A body that stays as it is, but for the request's credentials."""
     if document.kind is ErrorBody.JSON and document.readable and not document.rest:
-        document, came = _without(document, secrets), document
-        return (
-            None
-            if document is came
-            else Enriched(document.text.encode("utf-8", "replace"), "masked")
-        )
+        try:
+            document, came = _without(document, secrets), document
+        except (ValueError, RecursionError):
+            return _masked(body, cut_short(document.text, deep=True), secrets)
+        if document is came:
+            return None
+        return Enriched(document.text.encode("utf-8", "replace"), "masked")
     masked = json_mask.without(body.decode("utf-8", "surrogateescape"), secrets)
     plain = masked.encode("utf-8", "surrogateescape")
     return None if plain == body else Enriched(plain, "masked")
@@ -103,10 +131,10 @@ def _masked(body: bytes, document: Document, secrets: Sequence[str]) -> Enriched
 
 def _without(document: Document, secrets: Sequence[str]) -> Document:
     """The document without the request's credentials, wherever in it a provider repeats them."""
-    text = json_mask.masked(document.text, document.value, secrets)
+    text, value = json_mask.masked(document.text, document.value, secrets)
     if text == document.text:
         return document
-    return document._replace(text=text, value=lenient.loads(text.encode()), repaired=True)
+    return document._replace(text=text, value=value, repaired=True)
 
 
 def _of_json(
@@ -115,7 +143,7 @@ def _of_json(
     came, document = document, _without(document, secrets)
     source, value, changed = document.text, document.value, document.repaired
     root: Path = ()
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+    if _is_listed(value):
         value = value[0]
         if protocol is None or protocol.name == "gemini":
             root = (0,)

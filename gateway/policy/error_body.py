@@ -10,8 +10,8 @@ import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.policy import client_words, json_cut
-from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence, title_of
+from gateway.policy import client_words, error_markup, json_cut
+from gateway.policy.error_detail import APART, flat, one_line, pieces, sentence
 from gateway.streams import lenient
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ _decode: Final = json.JSONDecoder(strict=False, parse_int=str).raw_decode
 MAX_READ: Final = 65_536
 """Characters of a text or a page that are looked at."""
 
+MAX_EDITED: Final = 256 * 1024
+"""Bytes of JSON that is changed, or read again where a strict parser does not take it."""
+
 _SPACE: Final = b" \t\r\n"
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _MAX_FRAMES: Final = 256 * 1024
@@ -40,6 +43,7 @@ _CHARSET: Final = re.compile(
     r"|gb(?:2312|k|18030)|big5|koi8-[ru]|us-ascii)\b",
     re.IGNORECASE,
 )
+_SURROGATE: Final = re.compile(r"\\ud", re.IGNORECASE)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -72,9 +76,11 @@ class Answer(NamedTuple):
 
 class Document(NamedTuple):
     """A body, read. ``value`` is what JSON holds; ``text`` its source as a strict parser takes it,
-    of a page its title, else the text. ``readable`` is false where it looks like JSON and is none,
-    and ``value`` its beginning then; ``deep`` says that only its depth is why. ``repaired`` is true
-    where only a forgiving parser could read it as it came. ``rest`` is what follows the JSON.
+    of a page or XML what it says, else the text. ``readable`` is false where it looks like JSON and
+    is none, and ``value`` its beginning then; ``deep`` says that only its depth is why.
+    ``repaired`` is true where only a forgiving parser could read it as it came. ``rest`` is what
+    follows the JSON.
+    ``large`` is JSON that has been read, but is too long to be changed.
     """
 
     kind: ErrorBody
@@ -84,6 +90,7 @@ class Document(NamedTuple):
     repaired: bool = False
     deep: bool = False
     rest: tuple[Any, ...] = ()
+    large: bool = False
 
 
 class Words(NamedTuple):
@@ -115,17 +122,23 @@ def as_utf8(plain: bytes, content_type: str) -> bytes:
 
 
 def read_document(plain: bytes) -> Document:
-    """Read a body that has been decompressed; its beginning is enough."""
+    """Read a body that has been decompressed; its beginning is enough. No depth makes it fail."""
     text = plain.removeprefix(_BOM).strip(_SPACE)
+    try:
+        return _document(text)
+    except RecursionError:
+        return cut_short(text.decode("utf-8", "replace"), deep=True)
+
+
+def _document(text: bytes) -> Document:
     if not text.strip(b"\0"):
         return Document(ErrorBody.EMPTY)
     if text.startswith((b"data:", b"event:")):
         text = _of_events(text)
     if text[:1] in (b"{", b"["):
         return _of_json(text)
-    if _is_html(text):
-        page = text[:MAX_READ].decode("utf-8", "replace")
-        return Document(ErrorBody.HTML, one_line(title_of(page) or "an HTML page"))
+    if text[:1] == b"<":
+        return _of_markup(text)
     shown = text.decode("utf-8", "replace")
     if text[:1] == b'"':
         try:
@@ -162,7 +175,12 @@ def is_exhausted(code: str | None, message: str) -> bool:
 
 def details_of(plain: bytes) -> Any:
     """Google's ``details`` of an error; None for any other body."""
-    value = unwrapped(read_document(plain).value)
+    return details_in(read_document(plain))
+
+
+def details_in(document: Document) -> Any:
+    """:func:`details_of` a body that has been read."""
+    value = unwrapped(document.value)
     error = value.get("error") if isinstance(value, dict) else None
     return error.get("details") if isinstance(error, dict) else None
 
@@ -209,13 +227,33 @@ def error_object(value: Any) -> Any:
 
 def _of_json(text: bytes) -> Document:
     source = text.decode("utf-8", "replace")
+    if len(text) > MAX_EDITED:
+        return _of_large(text, source)
     try:
+        value = _strict(text)
+        if value is not None:
+            return Document(ErrorBody.JSON, source, value)
         value = lenient.loads(text)
     except ValueError:
         return _of_several(source) or cut_short(source, deep=not lenient.is_broken(text))
-    if _is_strict(text):
-        return Document(ErrorBody.JSON, source, value)
     return Document(ErrorBody.JSON, _spelled(value), value, repaired=True)
+
+
+def _of_large(text: bytes, source: str) -> Document:
+    """JSON that is not worth the time of a second look."""
+    try:
+        return Document(ErrorBody.JSON, source, lenient.strictly(text), large=True)
+    except ValueError:
+        return cut_short(source, deep=True)
+
+
+def _of_markup(text: bytes) -> Document:
+    source = text[:MAX_READ].decode("utf-8", "replace")
+    if error_markup.is_page(text):
+        words = error_markup.words_of_page(source) or "an HTML page"
+        return Document(ErrorBody.HTML, one_line(words))
+    words = error_markup.words_of_xml(source) if error_markup.is_xml(text) else ""
+    return Document(ErrorBody.TEXT, words or text.decode("utf-8", "replace"))
 
 
 def cut_short(source: str, *, deep: bool) -> Document:
@@ -246,12 +284,15 @@ def _of_several(source: str) -> Document | None:
     return Document(ErrorBody.JSON, _spelled(value), value, repaired=True, rest=tuple(rest))
 
 
-def _is_strict(text: bytes) -> bool:
-    """Whether every client's parser takes it."""
+def _strict(text: bytes) -> Any:
+    """What every client's parser makes of it; None for what one of them may not take."""
     try:
-        return client_words.parsed(text.decode()) is not None
+        source = text.decode()
     except UnicodeDecodeError:
-        return False
+        return None
+    value = client_words.parsed(source)
+    # Half of a pair can be read, but not written again.
+    return lenient.loads(text) if value is not None and _SURROGATE.search(source) else value
 
 
 def _spelled(value: Any) -> str:
@@ -296,8 +337,3 @@ def _word(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     return str(value) or None
-
-
-def _is_html(text: bytes) -> bool:
-    start = text[:512].lower()
-    return start.startswith(b"<") and (b"<html" in start or b"<!doctype" in start or b"<h" in start)

@@ -7,10 +7,10 @@ the message says already, and leaves out what helps nobody there: ids, links, ti
 
 from __future__ import annotations
 
-import html
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.policy.error_markup import title_of
 from gateway.streams import lenient
 
 if TYPE_CHECKING:
@@ -22,6 +22,12 @@ _MAX_VALUE: Final = 4000
 _MAX_TEXT: Final = 70_000
 _MAX_KEY: Final = 100
 _MAX_VISITED: Final = 400
+_MAX_NODES: Final = 2000
+"""Values and names that are looked at in all, whether they say something or not."""
+
+_MAX_JSON: Final = 65_536
+"""Characters of a string that is read as JSON."""
+
 _MAX_READ: Final = 65_536
 """Characters that are looked at in all: so much can be told of them, and secrets sought in them."""
 
@@ -73,9 +79,20 @@ _NOTHING: Final = frozenset({"", "none", "null", "undefined"})
 """What some frameworks write for a value that is not there."""
 
 _KINDS: Final = frozenset({"type", "status", "code", "error_type", "errorType"})
-_TITLE: Final = re.compile(r"<title[^>]{0,200}>\s*([^<]{1,300})", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\s]+")
+
+
+class _Effort:
+    """How much of a body may still be looked at."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_NODES
+
+    def is_spent(self) -> bool:
+        """Whether there has been enough; counts each question."""
+        self._left -= 1
+        return self._left < 0
 
 
 class Piece(NamedTuple):
@@ -101,10 +118,22 @@ def pieces(
     ``status`` is that of the answer: a code that only repeats it says nothing. ``clean`` takes
     secrets out. For a ``log``, what the model said is left out.
     """
+    return _pieces(value, message, status, _Effort(), clean=clean, log=log)
+
+
+def _pieces(
+    value: Any,
+    message: str,
+    status: int | None,
+    effort: _Effort,
+    *,
+    clean: Callable[[str], str] = str,
+    log: bool = False,
+) -> list[str]:
     said = one_line(message).lower()
     found: list[str] = []
     left = _MAX_READ
-    for visited, piece in enumerate(_walk(value, (), 0)):
+    for visited, piece in enumerate(_walk(value, (), 0, effort)):
         left -= len(piece.words)
         if visited >= _MAX_VISITED or left < 0 or len(found) >= MAX_PIECES:
             break
@@ -119,34 +148,37 @@ def pieces(
 
 
 def sentence(value: Any) -> str:
-    """The message that an error is made of, in any of its forms; "" for none."""
+    """The message that an error is made of, in any of its forms; "" for none, and for one that
+    stands too deep inside others.
+    """
+    return _sentence(value, 0, _Effort())
+
+
+def _sentence(value: Any, depth: int, effort: _Effort) -> str:
+    if depth > _MAX_DEPTH or effort.is_spent():
+        return ""
     if isinstance(value, str):
         inner = _json_in(value)
-        return sentence(inner) or "; ".join(pieces(inner, "")) or flat(value)
+        if inner is not None:
+            words = _sentence(inner, depth + 1, effort)
+            words = words or "; ".join(_pieces(inner, "", None, effort))
+            return words or flat(value)
+        return flat(value)
     if isinstance(value, list):
-        parts = [sentence(each) for each in value[:MAX_PIECES]]
+        parts = [_sentence(each, depth + 1, effort) for each in value[:MAX_PIECES]]
         return "; ".join(part for part in parts if part)
     if not isinstance(value, dict):
         return ""
     placed = _placed(value)
     if placed is not None:
         return placed.words
-    for key in MESSAGE_KEYS:
-        words = sentence(value.get(key))
-        if words:
-            return words
-    return ""
+    said = (_sentence(value.get(key), depth + 1, effort) for key in MESSAGE_KEYS if key in value)
+    return next(filter(None, said), "")
 
 
 def flat(text: str) -> str:
     """On one line, as :func:`one_line`; of an HTML page, its title."""
     return one_line(title_of(text[:_MAX_TEXT]) or text)
-
-
-def title_of(page: str) -> str:
-    """The title of an HTML page; "" for what has none."""
-    found = _TITLE.search(page) if "<" in page else None
-    return "" if found is None else html.unescape(found[1])
 
 
 def one_line(text: str) -> str:
@@ -180,34 +212,36 @@ def _goes_on(before: str, after: str) -> bool:
 
 
 def _walk(
-    value: Any, path: tuple[str, ...], depth: int, *, listed: bool = False
+    value: Any, path: tuple[str, ...], depth: int, effort: _Effort, *, listed: bool = False
 ) -> Iterator[Piece]:
     """Everything that is said inside ``value``, which stands at ``path``, maybe in a list."""
-    if depth > _MAX_DEPTH:
+    if depth > _MAX_DEPTH or effort.is_spent():
         return
     if isinstance(value, dict):
         placed = _placed(value) if listed else None
         if placed is not None:
             yield placed
             return
-        for key in sorted(value, key=_rank):
+        for key in _in_order(value):
+            if effort.is_spent():
+                return
             if isinstance(key, str) and len(key) <= _MAX_KEY and not _LEFT_OUT.fullmatch(key):
-                yield from _walk(value[key], (*path, key), depth + 1)
+                yield from _walk(value[key], (*path, key), depth + 1, effort)
     elif isinstance(value, list):
-        for each in value:
-            yield from _walk(each, path, depth + 1, listed=True)
+        for each in value[:_MAX_NODES]:
+            yield from _walk(each, path, depth + 1, effort, listed=True)
     elif isinstance(value, str):
-        yield from _walk_text(value, path, depth)
+        yield from _walk_text(value, path, depth, effort)
     elif value is not None and value is not False:
         words = "true" if value is True else str(value)
         yield Piece(_name(path), words)
 
 
-def _walk_text(text: str, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
+def _walk_text(text: str, path: tuple[str, ...], depth: int, effort: _Effort) -> Iterator[Piece]:
     """A string, which may be JSON once more."""
     value = _json_in(text)
     if value is not None:
-        yield from _walk(value, path, depth + 1)
+        yield from _walk(value, path, depth + 1, effort)
         return
     words = flat(text[:_MAX_VALUE])
     if words:
@@ -216,7 +250,7 @@ def _walk_text(text: str, path: tuple[str, ...], depth: int) -> Iterator[Piece]:
 
 def _json_in(text: str) -> dict[Any, Any] | list[Any] | None:
     """The object or array that a string holds, if it does."""
-    inner = text.strip()
+    inner = text.strip() if len(text) <= _MAX_JSON else ""
     if inner[:1] not in ("{", "["):
         return None
     try:
@@ -237,9 +271,10 @@ def _placed(value: dict[Any, Any]) -> Piece | None:
     return Piece("", flat(f"{'.'.join(str(step) for step in steps)}: {words}"))
 
 
-def _rank(key: Any) -> int:
+def _in_order(value: dict[Any, Any]) -> Iterator[Any]:
     """What an error is comes before what it is about; the rest as it stands in the body."""
-    return _FIRST.index(key) if key in _FIRST else len(_FIRST)
+    yield from (key for key in _FIRST if key in value)
+    yield from (key for key in value if key not in _FIRST)
 
 
 def _name(path: tuple[str, ...]) -> str:

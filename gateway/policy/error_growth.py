@@ -30,7 +30,7 @@ MARKER: Final = "… [shortened]"
 AGAIN: Final = " Retry your request."
 """For whom asked again before, and would not any more."""
 
-_MAX_AFTER_MARKER: Final = len(f"{MARKER}) ({client_words.OVERFLOW}){AGAIN}")
+_FULL: Final = f" ({client_words.OVERFLOW})"
 
 _MAX_DECIDED: Final = 4000
 """Characters at the end of a message that are looked at together with what is appended."""
@@ -52,7 +52,8 @@ class Growth:
         self._code = error.get("code") if isinstance(error, dict) else None
         self._native = isinstance(error, dict) and isinstance(error.get("message"), str)
         source = answer.plain.decode("utf-8", "replace").removeprefix("\ufeff")
-        read = client_words.parsed(source)
+        same = not came.repaired and source.strip() == came.text
+        read = came.value if same else client_words.parsed(source)
         source = source[:MAX_MESSAGE]
         self._body = client_words.asks_to_retry(source)
         phrase = answer.reason or phrase_of(answer.status)
@@ -80,10 +81,10 @@ class Growth:
             whole = shortened("; ".join(told), MAX_ADDED)
             if self._read(whole) == self._before:
                 return whole
-        if MARKER not in base[-_MAX_AFTER_MARKER:]:  # else it has grown
+        if not _has_grown(base):
             message += self._appendix(message, told)
         if self._before.overflow and not self._read(message).overflow:
-            message += f" ({client_words.OVERFLOW})"
+            message += _FULL
         return message
 
     @property
@@ -119,6 +120,12 @@ class Growth:
             if kept.endswith(MARKER):
                 break
         return f" ({kept})" if kept else ""
+
+
+def _has_grown(message: str) -> bool:
+    """Whether a message was cut, whatever has been put behind that for clients' sake."""
+    message = message.removesuffix(AGAIN).removesuffix(_FULL)
+    return message.removesuffix(")").endswith(MARKER)
 
 
 def base_message(value: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from gateway.policy import client_words
 from gateway.policy.error_body import ErrorBody, words_of
 from gateway.policy.error_detail import flat
 from gateway.policy.error_growth import AGAIN, MARKER, MAX_ADDED, as_before, shortened
+from gateway.policy.error_markup import is_hidden
 from gateway.policy.redact import cleaner
 from gateway.policy.status_words import named, nothing_said, phrase_of
 
@@ -44,7 +45,7 @@ def told(answer: Answer, document: Document, secrets: Sequence[str]) -> str:
             message = f"{begin} {_fault(answer, document)}: {words}"
         case _:
             message = f"{words} {MARKER}" if answer.cut and MARKER not in words else words
-    hidden = document.kind in (ErrorBody.HTML, ErrorBody.EMPTY)
+    hidden = is_hidden(raw) or document.kind is ErrorBody.EMPTY
     return meaning_the_same(answer, message, raw, clean, hidden=hidden)
 
 
@@ -52,7 +53,11 @@ def _fault(answer: Answer, document: Document) -> str:
     """Why JSON cannot be read."""
     if answer.cut:
         return "an error that broke off"
-    return "JSON that is too large or too deep to be read" if document.deep else "broken JSON"
+    return (
+        "JSON that is too large or too deep to be read"
+        if document.deep or document.large
+        else "broken JSON"
+    )
 
 
 def meaning_the_same(

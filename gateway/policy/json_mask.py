@@ -15,13 +15,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def masked(text: str, value: Any, secrets: Sequence[str]) -> str:
-    """The JSON ``text`` of ``value`` without ``secrets``."""
+def masked(text: str, value: Any, secrets: Sequence[str]) -> tuple[str, Any]:
+    """The JSON ``text`` of ``value``, and that, without ``secrets``."""
     plain = without(text, secrets)
-    if not _still_holds_one(plain, secrets):
-        return plain
-    # It is a number somewhere, or a sign of it is spelled as an escape: all is spelled anew.
-    return dump(_masked_in(value, secrets))
+    if plain == text and ("\\u" not in text or not secrets):
+        return text, value
+    try:
+        left = value if plain == text else lenient.loads(plain.encode("utf-8", "replace"))
+    except ValueError:
+        left = None  # it was a number somewhere
+    if left is None or _holds_one(left, secrets):
+        # Or a sign of it is spelled as an escape: all is spelled anew.
+        left = _masked_in(value, secrets)
+        plain = dump(left)
+    return plain, left
 
 
 def without(text: str, secrets: Sequence[str]) -> str:
@@ -31,21 +38,19 @@ def without(text: str, secrets: Sequence[str]) -> str:
     return text
 
 
-def _still_holds_one(text: str, secrets: Sequence[str]) -> bool:
-    """Whether a text that was masked holds a secret in another spelling; or is no JSON any more."""
-    if "\\u" not in text and MASK not in text:
-        return False
-    try:
-        plain = dump(lenient.loads(text.encode()))
-    except ValueError:
-        return True
+def _holds_one(value: Any, secrets: Sequence[str]) -> bool:
+    """Whether a value holds a secret in whatever spelling."""
+    plain = dump(value)
     return any(secret in plain for secret in secrets)
 
 
 def _masked_in(value: Any, secrets: Sequence[str]) -> Any:
-    """The value with secrets masked in its strings."""
+    """The value with secrets masked in its strings, and where one is the name of a member."""
     if isinstance(value, dict):
-        return {key: _masked_in(each, secrets) for key, each in value.items()}
+        return {
+            MASK if key in secrets else key: _masked_in(each, secrets)
+            for key, each in value.items()
+        }
     if isinstance(value, list):
         return [_masked_in(each, secrets) for each in value]
     return without(value, secrets) if isinstance(value, str) else value

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -39,7 +40,16 @@ words.
 MAX_SUMMARY = 16_384
 """Characters of a text that :func:`summary` looks at."""
 
+_PLACEHOLDER = re.compile(r"(?=.{1,16}\Z)[a-z]+(?:[-_][a-z]+)*")
+"""A plain word, which is set where a client wants a key and there is none: "ollama", "api-key"."""
+
+_NO_CREDENTIALS = frozenset({"idempotency-key", "x-idempotency-key"})
+_AWS = re.compile(r"(?:^|Credential=)(A[A-Z]{2}A[A-Z0-9]{8,128})(?:/|%2F)|Signature=([0-9a-f]+)")
+
 _MAX_SECRET = 16_384
+_MAX_SECRETS = 64
+"""Credentials of one request that are sought, for each costs time; cookies count last."""
+
 _SHORT_WORD = 20
 _UNMARKED_LENGTH = 32
 
@@ -217,38 +227,69 @@ def secrets_of(headers: Iterable[tuple[str, str]], query: str = "") -> tuple[str
 
     ``query`` is the raw query string without its question mark.
     """
-    found: set[str] = set()
-    for name, value in headers:
-        if is_secret_name(name):
-            found.update(_credentials_in(value))
-    for part in query.split("&"):
-        name, _, value = part.partition("=")
-        if value and is_secret_name(unquote(name)):
-            found.add(value)
-    for secret in tuple(found):
-        found.update((unquote(secret), quote(secret, safe=""), secret.replace("/", r"\/")))
-    kept = (secret[:_MAX_SECRET] for secret in found if len(secret) >= MIN_SECRET)
+    carried = [(name.lower(), value) for name, value in headers]
+    carried = [each for each in carried if is_secret_name(each[0])]
+    carried.sort(key=lambda field: "cookie" in field[0])
+    found = dict.fromkeys(_values_in(query))
+    for name, value in carried:
+        if name not in _NO_CREDENTIALS:
+            words = _words_in_cookies(value) if "cookie" in name else _words_in(value)
+            found.update(dict.fromkeys(words))
+            found.update(dict.fromkeys(_basic_login(value)))
+    secrets = [secret for secret in found if len(secret) >= MIN_SECRET][:_MAX_SECRETS]
+    kept = {spelling[:_MAX_SECRET] for secret in secrets for spelling in _spellings_of(secret)}
     return tuple(sorted(kept, key=lambda secret: (-len(secret), secret)))
 
 
-def _credentials_in(value: str) -> Iterable[str]:
-    """A header's value taken apart: words after a scheme, values of parameters and cookies."""
+def _values_in(query: str) -> Iterable[str]:
+    """The credentials among the parameters of a query."""
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if is_secret_name(unquote(name)):
+            signed = _AWS.match(value)
+            yield from _without_placeholders([(signed and signed[1]) or value])
+
+
+def _spellings_of(secret: str) -> Iterable[str]:
+    """How a provider may repeat it, also in JSON and in JSON inside that."""
+    spellings = {secret, unquote(secret), quote(secret, safe="")}
+    for _ in range(2):
+        spellings |= {
+            json.dumps(spelling, ensure_ascii=ascii_only)[1:-1]
+            for spelling in spellings
+            for ascii_only in (True, False)
+        }
+    spellings |= {spelling.replace("/", r"\/") for spelling in spellings}
+    return (spelling for spelling in spellings if len(spelling) >= MIN_SECRET)
+
+
+def _words_in(value: str) -> Iterable[str]:
+    """A header's value taken apart: words after a scheme, values of parameters. Of a signature of
+    AWS what else it names (region, service, date) is no credential.
+    """
+    if value.startswith("AWS4-"):
+        return [found[1] or found[2] for found in _AWS.finditer(value)]
     words = value.split()
-    if len(words) > 1:
-        yield from words[1:] if words[0].isalnum() else words
-    else:
-        yield value.strip()
-    for piece in re.split(r"[;,\s]+", value):
-        _, equals, parameter = piece.partition("=")
-        if equals:
-            yield parameter.strip('"')
-    if len(words) == 2 and words[0].lower() == "basic":
-        yield from _basic_login(words[1])
+    named = words[1:] if len(words) > 1 and words[0].isalnum() else words
+    pairs = (piece.partition("=") for piece in re.split(r"[;,\s]+", value))
+    return _without_placeholders([*named, *(each.strip('"') for _, _, each in pairs)])
 
 
-def _basic_login(encoded: str) -> Iterable[str]:
+def _words_in_cookies(value: str) -> Iterable[str]:
+    pairs = (piece.partition("=") for piece in value.split(";"))
+    return _without_placeholders(each.strip().strip('"') for _, _, each in pairs)
+
+
+def _without_placeholders(words: Iterable[str]) -> Iterable[str]:
+    return (word for word in words if word and not _PLACEHOLDER.fullmatch(word))
+
+
+def _basic_login(value: str) -> Iterable[str]:
+    scheme, _, encoded = value.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return
     try:
-        login = base64.b64decode(encoded, validate=True).decode()
+        login = base64.b64decode(encoded.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return
     yield login

@@ -18,27 +18,18 @@ from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
 ABNORMAL = frozenset(
     {
-        "length",
-        "content_filter",
-        "sensitive",
-        "model_length",
-        "repetition",
+        "length", "content_filter", "sensitive", "model_length", "repetition",
         "model_context_window_exceeded",
     }
-)
+)  # fmt: skip
 """Finish reasons that are explicit and no normal end; one that nobody knows is a finish."""
 
 FAILURES = frozenset(
     {
-        "error",
-        "abort",
-        "insufficient_system_resource",
-        "network_error",
-        "ERROR",
-        "TIMEOUT",
+        "error", "abort", "insufficient_system_resource", "network_error", "ERROR", "TIMEOUT",
         "server_error",
     }
-)
+)  # fmt: skip
 """Finish reasons by which a provider says that it gave up: explicit, so no truncation, but no
 answer either."""
 

@@ -16,6 +16,8 @@
     network      what lies in between: proxies, trust, socket options
     pump         the body of a stream, through ``gateway.streams.stream.Stream``
     passage      every other body, and the 200 that is no answer
+    held_error   a provider's HTTP error, held for another try and for better words
+    error_answers   how such errors, and those in streams, reach the client
     downstream   the client's side: exact bytes out, a clean end or a broken connection
     replies      the gateway's own answers in the client's dialect
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.policy import headers
 from gateway.policy.retry import may_change_state
-from gateway.relay import passage, pump
+from gateway.relay import held_error, passage, pump
 from gateway.relay.failures import (
     Failed,
     Outcome,
@@ -149,8 +149,8 @@ def _deliver(tools: Tools, call: Call, exchange: Exchange) -> Coroutine[Any, Any
     head_only = call.request.method == "HEAD" or exchange.status in (204, 205)
     content = 200 <= exchange.status < 300 and not head_only
     coding = exchange.headers.get("Content-Encoding")
-    if exchange.status >= 400 and passage.may_be_told(call, content_type):
-        return passage.hold_error(call, exchange)
+    if exchange.status >= 400 and held_error.may_be_told(call, content_type):
+        return held_error.hold(call, exchange)
     stream = content and pump.may_be_stream(call, content_type)
     differs = not stream or is_compressed(coding) or exchange.status != call.record.status
     if call.downstream.started and differs:

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway.observe import logs
 from gateway.policy import headers
 from gateway.policy.enrich import enrich
 from gateway.policy.error_body import Answer, ErrorBody, read_error
@@ -22,6 +23,8 @@ from gateway.streams.events import Fault
 
 if TYPE_CHECKING:
     from gateway.errors import GatewayError
+    from gateway.policy.enrich import Enriched
+    from gateway.policy.error_body import Document
     from gateway.protocols.base import StreamProtocol
     from gateway.relay.call import Call
     from gateway.relay.failures import Failed, Held
@@ -36,6 +39,7 @@ class _Said(NamedTuple):
     status: int
     body: bytes
     how: str | None
+    recoded: bool = False
 
 
 def failed(call: Call, failure: Failed, stop: Stop | None = None) -> None:
@@ -92,7 +96,7 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         attempts=record.attempts,
     )
     if said.how == "masked":
-        fields.append(("Content-Type", f"{_kind_of(held)}; charset=utf-8"))
+        fields += _kind_of(held, recoded=said.recoded)
     elif said.how is not None:
         fields.append(("Content-Type", "application/json"))
     if kind is headers.Body.REPLACED and not breaks:
@@ -108,10 +112,12 @@ def _pass_on(call: Call, failure: Failed, held: Held) -> None:
         call.downstream.end(body)
 
 
-def _kind_of(held: Held) -> str:
-    """The media type of an error's body."""
-    values = (value for name, value in held.fields if name.lower() == "content-type")
-    return next(values, "text/plain").partition(";")[0].strip()
+def _kind_of(held: Held, *, recoded: bool) -> list[tuple[str, str]]:
+    """The field that names the type of an error's body, and its encoding if that is another now."""
+    fields = [field for field in held.fields if field[0].lower() == "content-type"]
+    if not recoded or not fields:
+        return fields
+    return [("Content-Type", f"{fields[0][1].partition(';')[0].strip()}; charset=utf-8")]
 
 
 def _answer(call: Call, failure: Failed, error: ProviderError) -> None:
@@ -156,19 +162,33 @@ def _said_in(call: Call, held: Held) -> _Said:
     if held.plain is None or call.destination_observes:
         return _Said(held.status, held.body, None)
     answer = Answer(held.status, fields, held.plain, cut=held.broken, reason=held.reason)
-    enriched = enrich(answer, protocol, call.secrets())
+    enriched = _enriched(call, answer, protocol, held.document)
     if enriched is None:
         return _Said(held.status, held.plain, None)
-    return _Said(held.status, enriched.body, enriched.how)
+    return _Said(held.status, enriched.body, enriched.how, enriched.recoded)
 
 
 def _said(call: Call, failure: Failed, error: ProviderError) -> _Said:
     protocol = replies.dialect(call)
     body = failure.said or provider_error_body(protocol, error)
-    enriched = enrich(Answer(error.status, {}, body), protocol, call.secrets())
+    enriched = _enriched(call, Answer(error.status, {}, body), protocol)
     if enriched is None:
         return _Said(error.status, body, None)
     return _Said(error.status, enriched.body, enriched.how)
+
+
+def _enriched(
+    call: Call,
+    answer: Answer,
+    protocol: StreamProtocol | None,
+    document: Document | None = None,
+) -> Enriched | None:
+    """The body to send instead; None for the provider's own, also where telling it met a fault."""
+    try:
+        return enrich(answer, protocol, call.secrets(), document)
+    except Exception:  # noqa: BLE001 - a fault of ours must not take the provider's error away
+        logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
+        return None
 
 
 def provider_error_body(protocol: StreamProtocol, error: ProviderError) -> bytes:

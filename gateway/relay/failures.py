@@ -34,6 +34,7 @@ from gateway.streams.events import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gateway.policy.error_body import Document
     from gateway.policy.headers import Fields
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
@@ -63,6 +64,8 @@ class Held:
     plain: bytes | None
     broken: bool = False
     """It is not whole: it broke off, or was too long or too slow to be read to its end."""
+    document: Document | None = None
+    """The body, read; None where that failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,13 @@
 """Every body that is no stream of events, and the 200 that is no answer. Never alters a byte.
 
 A body passes as it comes and ends as it ended: whole, or with a broken connection. Of an error the
-first bytes are looked at on the side, for the log and the counters.
+first bytes are looked at on the side, for the log and the counters; one that may be told better, or
+made good by another try, is ``held_error``'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -17,36 +17,30 @@ from gateway.policy import headers
 from gateway.policy.error_body import (
     ErrorBody,
     as_utf8,
-    details_of,
     read_document,
-    read_error,
     words_of,
 )
-from gateway.policy.retry import retry_after, retry_delay
 from gateway.protocols.base import provider_error
 from gateway.relay import failures, replies
-from gateway.relay.failures import Answered, Failed, Held, Outcome
+from gateway.relay.failures import Answered, Failed, Outcome
 from gateway.streams import lenient
 from gateway.streams.coding import Decoder, is_compressed
 from gateway.streams.sse import EVENT_STARTS
 
 if TYPE_CHECKING:
+    from gateway.policy.error_body import Document
     from gateway.relay.call import Call
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
 
-_SAMPLE: Final = 64 * 1024
+SAMPLE: Final = 64 * 1024
 """Bytes of an error's body that are looked at."""
 
-_JUDGED: Final = 1024 * 1024
+JUDGED: Final = 1024 * 1024
 """Bytes of a 200 that are held to see whether it is an answer; a longer one passes."""
 
 _JUDGED_KINDS: Final = ("json", "html", "xml")
-_UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
-_STEP: Final = 16
-"""Bytes of a compressed error that are expanded at once: so many are lost before a fault, and one
-kilobyte of a bomb is megabytes.
-"""
+UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 _OF_AN_ANSWER: Final = ("choices", "output", "content", "candidates", "completion")
 """Fields of answers."""
@@ -58,9 +52,6 @@ _NO_ANSWERS: Final = {
     ErrorBody.JSON: "broken JSON",
 }
 _QUOTED: Final = 200
-
-ERROR_SECONDS: Final = 10.0
-"""Seconds for which an HTTP error may be held."""
 
 _SPACE: Final = b" \t\r\n"
 _BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
@@ -91,7 +82,7 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
         if down.blocked:
             await down.drain()
     if exchange.status >= 400 and call.request.method != "HEAD":
-        _note_error(call, exchange, _plain(exchange, bytes(sample)) or b"")
+        note_error(call, exchange, read(exchange, _plain(exchange, bytes(sample)) or b""))
     return Answered()
 
 
@@ -127,8 +118,8 @@ def _note(call: Call, exchange: Exchange, data: bytes, sample: bytearray) -> Non
     record.bytes_down += len(data)
     if data and record.first_byte_at is None:
         record.first_byte_at = monotonic()
-    if exchange.status >= 400 and len(sample) < _SAMPLE:
-        sample += data[: _SAMPLE - len(sample)]
+    if exchange.status >= 400 and len(sample) < SAMPLE:
+        sample += data[: SAMPLE - len(sample)]
 
 
 def _plain(exchange: Exchange, body: bytes) -> bytes | None:
@@ -151,10 +142,15 @@ def _is_decodable(exchange: Exchange, body: bytes) -> bool:
     return decoder.failed or decoder.finished
 
 
-def _note_error(call: Call, exchange: Exchange, plain: bytes) -> None:
+def read(exchange: Exchange, plain: bytes) -> Document:
+    """An error's body, read in the encoding that it is in."""
+    return read_document(as_utf8(plain, exchange.headers.get("Content-Type", "")))
+
+
+def note_error(call: Call, exchange: Exchange, document: Document) -> None:
     """Put into the record what kind of error body came, and its message."""
     record = call.record
-    words = read_error(as_utf8(plain, exchange.headers.get("Content-Type", "")), exchange.status)
+    words = words_of(document, exchange.status)
     record.upstream_body = words.kind
     record.error_type = call.code(words.type or words.code)
     record.error_code = record.error_code or call.code(words.code)
@@ -202,7 +198,7 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
         call.pulse.stop()
     try:
         async with asyncio.timeout(min(patience, limit)):
-            whole = await _hold(call, exchange, held)
+            whole = await hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
             return failures.fell_silent(host, exchange.fields, begun=bool(held.strip()))
@@ -220,75 +216,6 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     return await relay(call, exchange, bytes(held))
 
 
-def may_be_told(call: Call, content_type: str) -> bool:
-    """Whether an HTTP error is held to be tried again, told better, or rid of credentials. Of a
-    request that no protocol claims a stream goes on as it comes.
-    """
-    if call.destination_observes or call.request.method == "HEAD":
-        return False
-    return call.known or content_type != "text/event-stream"
-
-
-def _must_be_told(call: Call) -> bool:
-    """Whether an error that is too long or too slow may not go on as it comes: it may be told by
-    its beginning, or the key in it is not the client's.
-    """
-    assert call.destination is not None
-    own_key = call.destination.provider.api_key is not None
-    return call.known or call.downstream.started or own_key
-
-
-async def hold_error(call: Call, exchange: Exchange) -> Outcome:
-    """Hold an HTTP error, for another try may make it good, and a client is told more of it than it
-    would see. Of one that is too long, too slow or broken the beginning is enough.
-    """
-    held = bytearray()
-    whole = False
-    try:
-        async with asyncio.timeout(ERROR_SECONDS):
-            whole = await _hold(call, exchange, held) and not exchange.broke
-    except Exception:  # noqa: BLE001 - too slow, or however it is told, the transport broke
-        whole = False
-        held += exchange.ready()
-    if not (whole or exchange.broke or _must_be_told(call)):
-        return await relay(call, exchange, bytes(held))
-    plain, decoded = _plain_error(exchange, bytes(held))
-    _note_error(call, exchange, plain or b"")
-    wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    wait = wait if wait is not None else retry_delay(details_of(plain or b""))
-    return failures.of_status(
-        Held(
-            exchange.status,
-            exchange.reason,
-            exchange.fields,
-            bytes(held),
-            plain,
-            not (whole and decoded),
-        ),
-        exchange.headers,
-        final=not _can_help(call, exchange.status, plain or b"", told_to_wait=wait is not None),
-        retry_after=wait,
-    )
-
-
-def _plain_error(exchange: Exchange, body: bytes) -> tuple[bytes | None, bool]:
-    """The body of an error without its content coding, or its beginning; and whether that is all of
-    it. None for a coding that is not known.
-    """
-    coding = exchange.headers.get("Content-Encoding")
-    if not (body and is_compressed(coding)):
-        return body[:_JUDGED], len(body) <= _JUDGED
-    decoder = Decoder(coding or "")
-    if decoder.failed:
-        return None, True
-    plain = bytearray()
-    for start in range(0, len(body), _STEP):
-        plain += decoder.feed(body[start : start + _STEP])
-        if decoder.failed or len(plain) > _JUDGED:
-            return bytes(plain[:_JUDGED]), False
-    return bytes(plain), decoder.finished
-
-
 async def refuse_kind() -> Outcome:
     """An answer of another kind than the one that the client has the head of. It would be of that
     kind again.
@@ -297,18 +224,18 @@ async def refuse_kind() -> Outcome:
     return failures.invalid(message, retryable=False)
 
 
-async def _hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
+async def hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
     """Read the body into ``held``; whether that is all of it."""
     content = exchange.content
     while not content.at_eof():
         # An array is a stream in Google's other form: its elements must not wait.
-        if len(held) > _JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
+        if len(held) > JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
             return False
         data = await content.readany()
         if data and call.record.first_byte_at is None:
             call.record.first_byte_at = monotonic()
         held += data
-    return len(held) <= _JUDGED
+    return len(held) <= JUDGED
 
 
 def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
@@ -316,7 +243,7 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     plain = body.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0")
     document = read_document(plain)
     kind, message = document.kind, words_of(document).message
-    if plain.startswith(_UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
+    if plain.startswith(UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
     if plain.lstrip().startswith(EVENT_STARTS):
         return None  # a stream that nobody asked for
@@ -324,7 +251,7 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
         if not _is_error(plain):
             return None
         call.record.upstream_body = kind
-        error = _error_in(call, plain) or provider_error("error", message)
+        error = error_in(call, plain) or provider_error("error", message)
         return failures.error_in_200(error, exchange.fields, plain)
     call.record.upstream_body = kind
     assert call.destination is not None
@@ -352,7 +279,7 @@ def _is_error(plain: bytes) -> bool:
     return value.get("success") is False or set(value) == {"detail"}
 
 
-def _error_in(call: Call, plain: bytes) -> ProviderError | None:
+def error_in(call: Call, plain: bytes) -> ProviderError | None:
     """The error that a body holds, as the protocol's reader understands it."""
     reader = call.reading().reader(1)
     try:
@@ -361,20 +288,3 @@ def _error_in(call: Call, plain: bytes) -> ProviderError | None:
         logs.logger().error("internal_error", request_id=call.record.request_id, exc_info=True)
         return None
     return reader.facts.error
-
-
-def _can_help(call: Call, status: int, plain: bytes, *, told_to_wait: bool) -> bool:
-    """Whether another try may get an answer, by what the error says.
-
-    A provider that says when to come back means a limit that passes, whatever it calls it. With 5xx
-    it says that the fault is its own, which only a used up quota contradicts.
-    """
-    words = read_error(plain)
-    spent = failures.is_spent(words, told_to_wait=told_to_wait)
-    if status >= 500:
-        return not spent
-    error = _error_in(call, plain)
-    if error is not None and not error.retryable:
-        return False
-    told = provider_error(words.type, words.message, words.code)
-    return told.retryable and not spent

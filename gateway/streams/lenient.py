@@ -32,6 +32,16 @@ def loads(data: bytes) -> object:
     return value
 
 
+def strictly(data: bytes) -> object:
+    """Decode one JSON text in the one way that is fast. Raises ValueError for all that is not
+    strictly one, or is deep.
+    """
+    try:
+        return _strict.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError("this is no strict JSON") from error
+
+
 def integer(digits: str) -> int | str:
     """A whole number; one of thousands of digits, which no parser here takes, as its digits."""
     return int(digits) if len(digits) <= _MAX_DIGITS else digits

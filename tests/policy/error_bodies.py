@@ -77,6 +77,16 @@ _PAGE = (
     "<!DOCTYPE html><html><head><title>{}</title><style>p{{}}</style></head><body>{}</body></html>"
 )
 
+MARKUP = (
+    _PAGE,
+    "<?xml version='1.0'?>\n<Error><Code>{}</Code><Message>{}</Message><HostId>x</HostId></Error>",
+    "<Error><Message>{}</Message><RequestId>{}</RequestId></Error>",
+    "<html><body><h1>{}</h1>\n{}</body></html>",
+    "<h1>{}</h1><p>{}</p>",
+    "<!-- {} --><body>{}</body>",
+    "<html><script>{}</script>{}</html>",
+)
+
 _words = st.one_of(
     st.sampled_from(_SAID),
     st.sampled_from(_ACTED_ON),
@@ -158,7 +168,7 @@ def bodies(draw: st.DrawFn) -> bytes:
             texts_of = (draw(objects()), draw(objects()))
             text = "\n\n".join(f"data: {' '.join(each.split())}" for each in texts_of)
         case 8:
-            text = _PAGE.format(draw(texts()), draw(texts()))
+            text = draw(st.sampled_from(MARKUP)).format(draw(texts()), draw(texts()))
         case _:
             return draw(native())[: -draw(st.integers(1, 9))]
     return text.encode("utf-8", "surrogatepass")

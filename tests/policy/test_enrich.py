@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gateway import protocols
-from gateway.policy.enrich import enrich
+from gateway.policy.enrich import Enriched, enrich
 from gateway.policy.error_body import Answer
 from gateway.policy.error_growth import MAX_ADDED, MAX_MESSAGE
+from gateway.policy.redact import secrets_of
 from tests.policy.client_oracle import reaction
 from tests.policy.error_bodies import message_of, told
 from tests.samples.http_errors_catalog import HTTP_ERRORS, HttpError, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DIALECTS = ("openai_chat", "openai_completions", "openai_responses", "anthropic", "gemini")
 MESSAGES = {
@@ -208,7 +214,7 @@ def test_a_credential_that_looks_like_anything_else_breaks_no_body() -> None:
 
 @pytest.mark.parametrize("size", [40, 16_384])
 def test_long_credentials_cost_little(size: int) -> None:
-    said = [f"sk-ant-{number}-abcdefghijklmnop" for number in range(9000)]
+    said = [f"sk-ant-{number}-abcdefghijklmnop" for number in range(7000)]
     body = json.dumps({"error": {"message": "m", "details": said}}).encode()
     secret = "".join(chr(97 + number * number % 26) + str(number) for number in range(size))[:size]
     began = time.process_time()
@@ -250,7 +256,41 @@ def test_secrets_of_any_form_are_not_shown(secret: str, form: str) -> None:
 def test_what_stays_as_it_is_loses_the_requests_credentials_alone(body: bytes) -> None:
     came = body.replace(b"KEY", b"own-secret-98")
     left = enrich(Answer(403, {}, came), None, ("own-secret-98",))
-    assert left == (body.replace(b"KEY", b"[redacted]"), "masked")
+    assert left == Enriched(body.replace(b"KEY", b"[redacted]"), "masked")
     assert enrich(Answer(403, {}, body), None, ("own-secret-98",)) is None
     again = Answer(403, {"x-gateway-error": "x"}, came)
     assert enrich(again, protocols.BY_NAME["anthropic"], ("own-secret-98",)) == left
+
+
+@pytest.mark.parametrize(
+    "key", ['pa"ss\\word-Zz9q!x', "p/a\\/s'w-Zz9q!", 'grün-Zz9q!x"', "ab\\\\c9\\"]
+)
+@pytest.mark.parametrize("encode", [json.dumps, partial(json.dumps, ensure_ascii=False)])
+def test_a_key_is_masked_however_json_spells_it(key: str, encode: Callable[[Any], str]) -> None:
+    inside = encode({"x": f"Basic {key}"})
+    value = {"error": {"message": f"No {key}", "header": f"key {key}", "raw": inside}, key: [key]}
+    enriched = enrich(
+        Answer(401, {}, encode(value).encode()),
+        protocols.BY_NAME["openai_chat"],
+        secrets_of([("x-api-key", key)]),
+    )
+    assert enriched is not None
+    shown = json.loads(enriched.body)
+    strings = [shown["error"]["message"], shown["error"]["header"], *shown["[redacted]"]]
+    strings.append(json.loads(shown["error"]["raw"])["x"])
+    assert not [text for text in strings if key in text or "[redacted]" not in text]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("depth", [100, 490, 900, 990, 5000])
+@pytest.mark.parametrize(
+    ("opening", "closing"), [("[", "]"), ('{"message":', "}"), ('{"detail":', "}"), ('{"a":', "}")]
+)
+def test_no_depth_makes_telling_fail(opening: str, closing: str, depth: int, dialect: str) -> None:
+    for leaf in ("NaN", '"x own-Secret-1234"', "1"):
+        deep = f"{opening * depth}{leaf}{closing * depth}"
+        for source in (f'{{"error":{deep}}}', f'{{"error":{{"message":"No","x":{deep}}}}}', deep):
+            enriched = enrich(
+                Answer(400, {}, source.encode()), protocols.BY_NAME[dialect], ("own-Secret-1234",)
+            )
+            assert b"own-Secret-1234" not in (b"" if enriched is None else enriched.body)

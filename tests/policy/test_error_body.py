@@ -29,7 +29,8 @@ from gateway.policy.error_body import ErrorBody, as_utf8, details_of, read_docum
         (b'\xef\xbb\xbf{"message":"marked"}', ErrorBody.JSON, None, "marked"),
         (b"\0\0\0", ErrorBody.EMPTY, None, ""),
         (b" <html><head><title>502 Bad\n Gateway</title>", ErrorBody.HTML, None, "502 Bad Gateway"),
-        (b"<!DOCTYPE html><p>x", ErrorBody.HTML, None, "an HTML page"),
+        (b"<!DOCTYPE html><p>", ErrorBody.HTML, None, "an HTML page"),
+        (b"<Error><HostId>x</HostId>", ErrorBody.TEXT, None, "x"),
         (b"upstream connect error", ErrorBody.TEXT, None, "upstream connect error"),
         (b" \r\n", ErrorBody.EMPTY, None, ""),
     ],
@@ -116,3 +117,18 @@ def test_a_body_is_read_in_its_own_encoding(plain: bytes, content_type: str, tex
 def test_an_encoding_that_is_not_known_changes_nothing() -> None:
     for content_type in ("", "text/plain; charset=zip", "text/plain; charset=punycode"):
         assert as_utf8(b"\xfc", content_type) == b"\xfc"
+
+
+def nested(opening: str, leaf: str, closing: str, depth: int) -> bytes:
+    """An error whose value is that deep."""
+    return f'{{"error":{opening * depth}{leaf}{closing * depth}}}'.encode()
+
+
+@pytest.mark.parametrize("depth", [100, 490, 900, 990, 5000])
+@pytest.mark.parametrize("leaf", ["NaN", '"x"', "1"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"message":', "}"), ('{"a":', "}")])
+def test_no_depth_makes_reading_fail(opening: str, closing: str, leaf: str, depth: int) -> None:
+    body = nested(opening, leaf, closing, depth)
+    assert read_document(body).kind is ErrorBody.JSON
+    assert read_error(body).kind is ErrorBody.JSON
+    assert details_of(body) is None

@@ -190,3 +190,16 @@ def test_a_message_that_was_cut_grows_once_and_still_says_that_the_context_is_fu
         said.append(json.loads(once.body)["error"]["message"])
     # Without a reason phrase clients show all of the body.
     assert said[1:] == [f"x {MARKER} (context_length_exceeded)", f"x {MARKER}"]
+
+
+@pytest.mark.parametrize("after", ["", ")", ".", " of 30 characters that follow.", " y" * 30])
+@pytest.mark.parametrize("words", ["prompt is too long", "try again later", "none"])
+@pytest.mark.parametrize("code", ["context_length_exceeded", "c"])
+def test_a_message_with_a_mark_anywhere_grows_once(after: str, words: str, code: str) -> None:
+    error = {"message": f"m {MARKER}{after}", "type": words, "code": code, "param": "p"}
+    body = json.dumps({"error": error, "x": words}).encode()
+    for dialect in ("openai_chat", "anthropic", "gemini"):
+        protocol = protocols.BY_NAME[dialect]
+        once = enrich(Answer(400, {}, body), protocol)
+        if once is not None:
+            assert enrich(Answer(400, {}, once.body), protocol) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.policy.error_bodies import told
@@ -32,12 +34,53 @@ def test_a_page_gives_its_title_and_its_maker_and_no_markup(
     ("body", "message"),
     [
         (
+            b'<?xml version="1.0"?>\n<Error><Code>NoSuchBucket</Code><Message>It does not exist'
+            b"</Message><RequestId>4442587F</RequestId><HostId>abc</HostId></Error>",
+            "It does not exist (code: NoSuchBucket)",
+        ),
+        (b"<Error><message><![CDATA[a &lt; b]]></message></Error>", "a < b"),
+        (b"<?xml version='1.0'?><f><why>too big</why></f>", "too big"),
+        (b"<foo> is no tag", "<foo> is no tag"),
+        (
+            b"<h1>Model gpt-9 does not exist</h1>",
+            "The provider answered with HTTP 400 (Bad Request) and a web page instead of an API "
+            'error: "Model gpt-9 does not exist".',
+        ),
+        (
+            b"<html><body><h1>400 Bad request</h1>\nYour browser sent <b>an invalid</b> request.\n"
+            b"</body></html>",
+            "The provider answered with HTTP 400 (Bad Request) and a web page instead of an API "
+            'error: "400 Bad request Your browser sent an invalid request.".',
+        ),
+        (
+            b"<html><script>if (a < b) c()</script><style>p{}</style>no &amp; upstream</html>",
+            "The provider answered with HTTP 400 (Bad Request) and a web page instead of an API "
+            'error: "no & upstream".',
+        ),
+    ],
+)
+def test_the_words_of_markup_are_told(body: bytes, message: str) -> None:
+    assert told(400, body)["error"]["message"] == message
+
+
+@pytest.mark.parametrize("sign", ["<h1", "<!--", "<script", "<message", "<title", "<", "<a "])
+def test_markup_that_means_harm_costs_little(sign: str) -> None:
+    began = time.process_time()
+    for start in ("<html>", "<Error>"):
+        told(400, start.encode() + sign.encode() * (1_000_000 // len(sign)))
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
             b'{"error":{"message":"m","code":"c","a":' + b"[" * 3000 + b"]" * 3000 + b"}}",
             "The provider answered with HTTP 400 (Bad Request) and JSON that is too large or too "
             "deep to be read: m (code: c)",
         ),
         (
-            b'{"error":{"message":"m","code":"c"},' + b'"a":0,' * 50_000 + b'"b":0}',
+            b'{"error":"m","code":"c",' + b'"a":0,' * 50_000 + b'"b":0}',
             "The provider answered with HTTP 400 (Bad Request) and JSON that is too large or too "
             "deep to be read: m (code: c; a: 0)",
         ),

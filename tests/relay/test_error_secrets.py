@@ -112,8 +112,37 @@ async def test_the_gateways_key_is_masked_in_what_else_passes_as_it_is(
         assert answer.values("Content-Encoding") == []
         if "html" in kind or "embeddings" in path:
             assert answer.body == body.replace(b"KEY", b"[redacted]")
-            media = kind.partition(";")[0]
-            assert answer.values("Content-Type") == [f"{media}; charset=utf-8".encode()]
+            assert answer.values("Content-Type") == [kind.encode()]
+
+
+async def test_a_long_file_with_an_error_status_passes(start_gateway: StartGateway) -> None:
+    body = bytes(range(256)) * 8000
+    fields = ("Content-Type: application/octet-stream", f"Content-Length: {len(body)}")
+    async with FakeUpstream([head("404 Not Found", *fields) + body]) as upstream:
+        gateway = await start_gateway(upstream.port, api_key=Secret("env:KEY", GATEWAYS))
+        answer = await ask(gateway.port, request("/up/v1/files/f/content", method="GET"))
+        assert (answer.status, answer.clean, answer.body) == (404, True, body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown", "encoding"),
+    [
+        ("text/html; charset=iso-8859-1", "text/html; charset=utf-8", "utf-8"),
+        ("text/html", "text/html", "iso-8859-1"),
+        ("text/html; charset=utf-8", "text/html; charset=utf-8", "iso-8859-1"),
+    ],
+)
+async def test_a_page_that_is_masked_is_labelled_as_it_is_encoded(
+    start_gateway: StartGateway, kind: str, shown: str, encoding: str
+) -> None:
+    page = "<html><title>Verboten für KEY</title></html>"
+    body = page.replace("KEY", GATEWAYS).encode("iso-8859-1")
+    script = head("403 Forbidden", f"Content-Type: {kind}", f"Content-Length: {len(body)}")
+    async with FakeUpstream([script + body]) as upstream:
+        gateway = await start_gateway(upstream.port, api_key=Secret("env:KEY", GATEWAYS))
+        answer = await ask(gateway.port)
+        assert answer.body == page.replace("KEY", "[redacted]").encode(encoding)
+        assert answer.values("Content-Type") == [shown.encode()]
 
 
 @pytest.mark.parametrize(

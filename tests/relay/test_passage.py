@@ -302,6 +302,20 @@ async def test_a_200_that_cannot_be_read_passes(start_gateway: StartGateway) -> 
             assert (answer.status, answer.body) == (200, body)
 
 
+async def test_a_200_passes_however_deep_it_is(start_gateway: StartGateway) -> None:
+    bodies = [
+        b'{"choices":[{"message":{"content":"hi"},"logprobs":NaN}],"x":%s1%s}'
+        % (b'{"a":' * depth, b"}" * depth)
+        for depth in (300, 500, 900, 5000)
+    ]
+    async with FakeUpstream(*([json_answer(body)] for body in bodies)) as upstream:
+        gateway = await start_gateway(upstream.port)
+        for body in bodies:
+            answer = await ask(gateway.port)
+            assert (answer.status, answer.body) == (200, body)
+        assert "internal_error" not in gateway.log.getvalue()
+
+
 async def test_a_compressed_error_in_a_200_is_understood(start_gateway: StartGateway) -> None:
     packed = gzip.compress(b'{"error":{"message":"inside"}}')
     async with FakeUpstream([json_answer(packed, "Content-Encoding: gzip")]) as upstream:

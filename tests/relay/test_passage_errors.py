@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import importlib
 import json
+import time
 import tracemalloc
 import zlib
 from functools import partial
@@ -18,7 +20,7 @@ import zstandard
 
 from gateway.config.model import Retry
 from gateway.policy.error_growth import MARKER
-from gateway.relay import passage
+from gateway.relay import held_error
 from tests.relay.fake_upstream import (
     FIN,
     HOLD,
@@ -309,7 +311,7 @@ async def test_an_error_without_end_is_cut_and_the_provider_left(
 async def test_an_error_that_comes_too_slowly_is_told_as_far_as_it_has_come(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, unclaimed: bool
 ) -> None:
-    monkeypatch.setattr(passage, "ERROR_SECONDS", 0.1)
+    monkeypatch.setattr(held_error, "ERROR_SECONDS", 0.1)
     more = asyncio.Event()
     slow = head("500 Oops", "Content-Type: application/json", f"Content-Length: {len(ERROR)}")
     async with FakeUpstream([slow, ERROR[:-20], more, ERROR[-20:]]) as upstream:
@@ -383,6 +385,73 @@ async def test_a_body_without_sense_is_told_in_one_sentence(
         record = await gateway.record()
         assert len(record.error or "") <= 300
         assert "\0" not in gateway.log.getvalue()
+
+
+async def test_an_error_that_is_deep_keeps_its_status(start_gateway: StartGateway) -> None:
+    body = b'{"error":' + b"[" * 500 + b'"x"' + b"]" * 500 + b"}"
+    async with FakeUpstream([answer_with(body, "application/json")]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.values("x-gateway-error")) == (400, [])
+        assert "internal_error" not in gateway.log.getvalue()
+
+
+_WIDE = {
+    "objects": b'{"error":{"message":"m","code":"c"},"a":[' + b"{}," * 340_000 + b"{}]}",
+    "numbers": b'{"error":{"message":"m","code":"c","a":[' + b"1," * 500_000 + b"1]}}",
+    "members": b'{"error":{"message":"m","code":"c"},' + b'"k":{},' * 140_000 + b'"a":0}',
+    "no dialect": b'{"detail":"m","a":[' + b"{}," * 340_000 + b"{}]}",
+}
+
+
+@pytest.mark.parametrize("body", _WIDE.values(), ids=_WIDE.keys())
+async def test_a_megabyte_is_read_once_and_holds_nobody_up(
+    start_gateway: StartGateway, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    def counting(read: Callable[..., object]) -> Callable[..., object]:
+        def counted(data: bytes | str, *rest: object, **named: object) -> object:
+            nonlocal reads
+            reads += len(data) > 100_000
+            return read(data, *rest, **named)
+
+        return counted
+
+    for place in ("gateway.streams.lenient.loads", "gateway.streams.lenient.strictly"):
+        module, _, name = place.rpartition(".")
+        monkeypatch.setattr(place, counting(getattr(importlib.import_module(module), name)))
+    monkeypatch.setattr(json, "loads", counting(json.loads))
+    assert len(body) < 1024 * 1024
+    script: list[Step] = [answer_with(body, "application/json", status="503 Unavailable")]
+    cookies = "Cookie: " + "; ".join(f"k{at}=v-{at:06}" for at in range(700))
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=Retry(max_retries=0))
+        began = time.process_time()
+        answer = await ask(gateway.port, request(CHAT, b'{"model":"m"}', cookies))
+        took = time.process_time() - began
+    assert (answer.status, answer.clean) == (503, True)
+    assert reads <= 3
+    assert took < 0.5
+
+
+def fails(*_: object) -> None:
+    raise RuntimeError("a fault of ours")
+
+
+@pytest.mark.parametrize("place", ["passage.note_error", "error_answers.enrich"])
+async def test_a_fault_of_reading_leaves_the_providers_error(
+    start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(f"gateway.relay.{place}", fails)
+    body = gzip.compress(ERROR)
+    script: list[Step] = [answer_with(body, "application/json", "Content-Encoding: gzip")]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert (answer.status, answer.body) == (400, body)
+        assert answer.values("Content-Encoding") == [b"gzip"]
+        assert gateway.log.getvalue().count('"event":"internal_error"') == 1
 
 
 # When to come back.
