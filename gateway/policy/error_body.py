@@ -21,7 +21,7 @@ _LINK: Final = re.compile(r"https?://\S+")
 _EXHAUSTED: Final = re.compile(
     r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
     r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits"
-    r"|models-per-day",
+    r"|models-per-day|budget has been exceeded|no credits|(monthly|daily) quota",
     re.IGNORECASE,
 )
 _MAX_VALUES: Final = 100

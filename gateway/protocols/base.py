@@ -204,12 +204,14 @@ _FINAL_WORDS = (
     "context_length", "too_large", "unsupported", "not_supported", "policy", "moderation",
     "spend_limit", "tool_use_failed", "failed_precondition", "unauthenticated",
     "usage_not_included", "data_residency", "image_", "payment", "bad_request", "badrequest",
-    "exceed_context", "unprocessable", "validation", "content_filter",
+    "exceed_context", "unprocessable", "validation", "content_filter", "budget", "unauthorized",
+    "forbidden", "access_denied", "accessdenied", "above_max",
 )  # fmt: skip
 _STATUS_WORDS: tuple[tuple[str, int], ...] = (
     ("overloaded", 529), ("rate_limit", 429), ("ratelimit", 429), ("too_many_requests", 429),
     ("resource_exhausted", 429), ("quota", 429), ("timeout", 504), ("deadline_exceeded", 504),
     ("unavailable", 503), ("capacity", 503), ("authentication", 401), ("unauthenticated", 401),
+    ("unauthorized", 401), ("forbidden", 403), ("access_denied", 403), ("accessdenied", 403),
     ("permission", 403), ("not_found", 404), ("notfound", 404), ("billing", 402),
     ("payment", 402), ("too_large", 413), ("internal", 500), ("server_error", 500),
     ("api_error", 500),

@@ -111,10 +111,11 @@ _plain = msgspec.json.Decoder(_Plain)
 class Reader(BaseReader):
     """Reads the chunks of one answer."""
 
-    __slots__ = ("_reasons",)
+    __slots__ = ("_reasons", "_wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
         super().__init__()
+        self._wanted = choices
         # By candidate: the finish reason that is its last word so far, None while it goes on.
         self._reasons: dict[int, str | None] = {}
 
@@ -224,6 +225,7 @@ class Reader(BaseReader):
     def _settle(self) -> None:
         facts, reasons = self.facts, self._reasons
         facts.finished = None not in reasons.values()
+        facts.awaited = len(reasons) < self._wanted
         said = [reason for _, reason in sorted(reasons.items()) if reason is not None]
         failed = [reason for reason in said if reason in ABNORMAL]
         facts.abnormal = bool(failed)
@@ -334,7 +336,7 @@ def _claims(method: str, path: str) -> bool:
 PROTOCOL = StreamProtocol(
     name="gemini",
     claims=_claims,
-    reader=lambda choices: Reader(),  # noqa: ARG005 - candidates count as they are seen
+    reader=Reader,
     keepalive=b"\n",
     error_body=error_body,
     error_fields=("code", "status"),

@@ -80,6 +80,7 @@ class _Event(msgspec.Struct, gc=False):
     param: Any = None
     text: Any = None
     arguments: Any = None
+    status: Any = None
 
 
 _quick = msgspec.json.Decoder(_Delta)
@@ -269,6 +270,8 @@ class Reader(BaseReader):
         if found.type == "error" and isinstance(error.get("message"), str):
             self._told_nested = True
         code, param = error.get("code"), error.get("param")
+        if code is None and isinstance(found.status, int):
+            code = found.status  # that of the HTTP error it would have been
         return self._fail(error.get("type"), error.get("message"), code, param)
 
     def _fail_response(self, response: _Response | None) -> Kind:

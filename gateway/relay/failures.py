@@ -5,6 +5,7 @@ else. Decides nothing about retrying and answers nobody.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import time
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
     from gateway.streams.stream import Stream
+
+_OF_MONEY = re.compile(r"quota|billing|payment|credit|budget|\b402\b", re.IGNORECASE)
+"""What codes and types of errors have in them that are about money."""
 
 STALE_SECONDS = 0.5
 """A pooled connection that ends within this time of the request was dead when it was sent: the
@@ -206,7 +210,8 @@ def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
-    failure = Failure(Reason.INVALID, error.retryable, retry_after=wait)
+    again = error.retryable and not _is_final(fields)
+    failure = Failure(Reason.INVALID, again, retry_after=wait)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
 
 
@@ -232,8 +237,17 @@ def is_spent(words: Words, *, told_to_wait: bool) -> bool:
     """Whether an error says that a quota is used up. What says when to come back is a limit that
     passes, unless it is called by that name.
     """
-    named = is_exhausted(f"{words.code} {words.type}", "")
-    return named or (not told_to_wait and is_exhausted(words.code, words.all))
+    names = f"{words.code} {words.type}"
+    if is_exhausted(names, ""):
+        return True
+    named = _OF_MONEY.search(names) is not None
+    return not told_to_wait and (named or is_exhausted(words.code, words.all))
+
+
+def _is_final(fields: Fields) -> bool:
+    """Whether the provider says in the head of a 200 that asking again is of no use."""
+    words = [value.strip().lower() for name, value in fields if name.lower() == "x-should-retry"]
+    return "false" in words
 
 
 def _told(error: ProviderError) -> GatewayError:
@@ -285,7 +299,7 @@ def of_stream(
         error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
         failure = Failure(
             Reason.ERROR_EVENT,
-            error.retryable,
+            error.retryable and not _is_final(fields),
             after_content=after_content,
             retry_after=wait,
         )

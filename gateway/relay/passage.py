@@ -242,7 +242,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     """The failure that a whole answer is; None for one that is an answer, or cannot be judged."""
     plain = body.removeprefix(b"\xef\xbb\xbf").rstrip(b"\0")
     document = read_document(plain)
-    kind, message = document.kind, words_of(document).message
+    words = words_of(document)
+    kind, message = document.kind, words.message
     if plain.startswith(UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
     if plain.lstrip().startswith(EVENT_STARTS):
@@ -251,7 +252,9 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
         if not _is_error(plain):
             return None
         call.record.upstream_body = kind
-        error = error_in(call, plain) or provider_error("error", message)
+        error = error_in(call, plain) or provider_error(
+            words.type or "error", words.message, words.code
+        )
         return failures.error_in_200(error, exchange.fields, plain)
     call.record.upstream_body = kind
     assert call.destination is not None

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -187,7 +188,8 @@ def test_what_is_too_much_is_refused_before_anything_runs(
 def test_what_cannot_be_read_is_an_empty_one(
     redirection: str, endpoint: Endpoint, here: Path, variables: dict[str, str]
 ) -> None:
-    script = f"exec {sys.executable} -m gateway sh -c 'wc -c' {redirection}"
+    python = shlex.quote(sys.executable)
+    script = f"exec {python} -m gateway sh -c 'wc -c' {redirection}"
     done = subprocess.run(
         ["/bin/bash", "-c", script], cwd=here, env=variables, capture_output=True, check=False
     )
@@ -284,7 +286,8 @@ def test_an_endpoint_that_refuses_is_no_reason_to_run_it_here(
 def test_a_directory_that_is_gone_is_told(
     endpoint: Endpoint, gateway: Gateway, here: Path, variables: dict[str, str]
 ) -> None:
-    script = f"rmdir '{here}'; exec {sys.executable} -m gateway sh -c true"
+    python = shlex.quote(sys.executable)
+    script = f"rmdir '{here}'; exec {python} -m gateway sh -c true"
     done = subprocess.run(
         ["/bin/bash", "-c", script], cwd=here, env=variables, capture_output=True, check=False
     )
@@ -420,7 +423,9 @@ def wrapper(here: Path) -> Path:
     """gateway-bash, as the package installs it."""
     path = here / "gateway-bash"
     path.write_text(
-        f"#!{sys.executable}\nimport sys\nfrom gateway.cli.sh import bash\nsys.exit(bash())\n",
+        # A path with a blank cannot stand in the first line.
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "
+        "'import sys; from gateway.cli.sh import bash; sys.exit(bash())' \"$@\"\n",
         encoding="utf-8",
     )
     path.chmod(0o755)
