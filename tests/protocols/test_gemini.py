@@ -29,6 +29,14 @@ def chunk(*parts: dict[str, Any], reason: Any = None, index: int | None = 0) -> 
 TEXT = {"text": "a"}
 
 
+def test_a_second_candidate_that_was_asked_for_is_awaited() -> None:
+    of = reader("gemini", 2)
+    read(of, chunk(TEXT, reason="STOP"))
+    assert (of.facts.finished, of.facts.awaited) == (True, True)
+    read(of, chunk(TEXT, reason="STOP", index=1))
+    assert (of.facts.finished, of.facts.awaited) == (True, False)
+
+
 # Content.
 
 

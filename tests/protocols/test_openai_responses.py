@@ -333,6 +333,13 @@ def test_failed_without_a_reason_is_an_error_all_the_same(error: object) -> None
     assert of.facts.error is not None
 
 
+def test_an_error_without_a_code_is_judged_by_its_status() -> None:
+    of = reader("openai_responses")
+    read(of, {"type": "error", "status": 401, "error": {"type": "no_login", "message": "who?"}})
+    assert of.facts.error is not None
+    assert (of.facts.error.status, of.facts.error.retryable) == (401, False)
+
+
 def test_cancelled_is_an_error_that_nobody_retries() -> None:
     of = opened()
 

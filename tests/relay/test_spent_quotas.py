@@ -71,3 +71,50 @@ async def test_a_200_that_is_a_rate_limit_waits_as_its_header_says(
         answer = await ask(gateway.port, PLAIN)
         assert (answer.status, answer.values("Retry-After")) == (429, [b"3600"])
         assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (500, {"message": "user quota is not enough", "code": "insufficient_user_quota"}),
+        (503, {"message": "Monthly quota exceeded", "type": "quota_exceeded"}),
+        (500, {"message": "pay first", "type": "billing_error"}),
+        (503, {"message": "This request requires more credits", "code": 402}),
+        (429, {"message": "Budget has been exceeded! Max budget: 10", "type": "budget_exceeded"}),
+        (429, {"message": "You have no credits remaining.", "code": "429"}),
+        (200, {"message": "token expired", "code": "forbidden"}),
+        (200, {"message": "no", "type": "unauthorized"}),
+    ],
+)
+async def test_what_money_or_a_key_is_missing_for_is_asked_once(
+    start_gateway: StartGateway, status: int, error: dict[str, object]
+) -> None:
+    body = json.dumps({"error": error}).encode()
+    script = [json_answer(body, status=f"{status} Said")]
+    async with FakeUpstream(script) as upstream, FakeUpstream(GOOD) as other:
+        gateway = await start_gateway(upstream.port, retry=FAST, **with_backup(other.port))
+        assert (await ask(gateway.port, PLAIN)).status >= 400
+        assert (len(upstream.requests), len(other.requests)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "tries"),
+    [
+        (b'{"code":401,"msg":"token expired or incorrect","success":false}', [], 1),
+        (b'{"code":1001,"msg":"Authentication parameter not received","success":false}', [], 1),
+        (b'{"code":500,"msg":"try again","success":false}', [], 4),
+        (b'{"error":{"type":"overloaded_error","message":"busy"}}', [], 4),
+        (
+            b'{"error":{"type":"overloaded_error","message":"busy"}}',
+            ["x-should-retry: false"],
+            1,
+        ),
+    ],
+)
+async def test_an_error_in_a_200_is_final_where_it_says_so(
+    start_gateway: StartGateway, body: bytes, fields: list[str], tries: int
+) -> None:
+    async with FakeUpstream([json_answer(body, *fields)]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, PLAIN)
+        assert len(upstream.requests) == tries
