@@ -176,7 +176,7 @@ def incomplete(answer: Mapping[str, Any], run: Run | None) -> str:
     output = detail.get("output") or {}
     size = output.get("bytes", spill.get("bytes"))
     place = spill.get("path") or spill.get("url") or ""
-    where = f" What was saved is in {place}." if place else ""
+    where = f" What was saved is in {place}." if place and spill.get("bytes") else ""
     if detail.get("state") == "interrupted":
         return f"The output may not be complete: what watched the command died.{where}"
     if answer.get("output_open"):

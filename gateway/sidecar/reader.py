@@ -58,14 +58,18 @@ async def follow(
     entry: Entry, folder: Folder, start: int, write: Callable[[bytes], Awaitable[None]]
 ) -> None:
     """Write the output from ``start`` on, up to its very end, as it comes."""
+    most = 0
     async with opened(folder, entry.id) as descriptor:
         while True:
             status = entry.now()
             stop = status.output.spill.bytes
-            start = await send_part(descriptor, start, stop, write)
-            if start < stop:
+            most = max(most, stop)
+            start = await send_part(descriptor, start, most, write)
+            if start < most:
                 raise EOFError("the output is shorter than it was")
             if status.final:
+                if stop < most:
+                    raise EOFError("the output has been removed")
                 return
             if entry.now() == status:
                 await entry.changed()

@@ -222,14 +222,11 @@ class Session:
         # It may have ended since the last look: then it has done so by itself.
         self._family.reap()
         self._note_exit(now)
-        if self._record.exit_at is not None:
-            if self._policy.on_output_open != "wait" or pipes.has_no_writer(self._pipe):
-                return
-            self._record.timed_out = True
-            self._end("output_open")
+        over = self._record.exit_at is not None
+        if over and (self._policy.on_output_open != "wait" or pipes.has_no_writer(self._pipe)):
             return
         self._record.timed_out = True
-        self._end("timeout")
+        self._end("output_open" if over else "timeout")
 
     def _answer(self, now: float) -> None:
         """The leader has ended, the output has not: tell what there is, and go on."""
@@ -256,6 +253,9 @@ class Session:
             self._family.signal(number)
             # What is stopped gets no other signal but SIGKILL.
             self._family.signal(signal.SIGCONT)
+            if self._record.exit_at is None and not self._family.killed:
+                # Nobody was there to be ended: it has ended by itself and is about to be collected.
+                self._record.reason, self._record.timed_out = "exit", False
 
     def _give_reason(self, reason: str) -> None:
         """Why the command ends. One that has ended did so for none of these reasons: what is ended

@@ -310,6 +310,13 @@ async def test_an_output_that_shrinks_while_it_is_sent_breaks_the_connection(
         monkeypatch.undo()
 
 
+async def test_following_breaks_where_the_output_was_removed(site: Site) -> None:
+    script = f"seq 1 3000; sleep 0.3; rm -rf {site.exec_.spill_dir}/x_*; echo over"
+    got = await site.run(script, background=True)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await site.ask("GET", f"/{got.id}/output?follow=1")
+
+
 @pytest.mark.parametrize("first", ["", "seq 1 5000; sleep 0.3; "])
 async def test_a_command_that_removes_its_output_is_told_that_it_is_not_there(
     site: Site, first: str

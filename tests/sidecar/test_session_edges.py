@@ -22,6 +22,7 @@ class Relatives:
         self.next_status: int | None = None
         self.alone = False
         self.killed = 0
+        self.there = 1
         self.sent: list[int] = []
 
     def reap(self) -> None:
@@ -29,6 +30,7 @@ class Relatives:
 
     def signal(self, number: int) -> None:
         self.sent.append(number)
+        self.killed += self.there
 
     def living(self) -> int:
         return 0 if self.alone else 1
@@ -131,3 +133,17 @@ def test_an_output_without_a_writer_is_not_told_as_open(scene: Scene) -> None:
     scene.session._drain(select.POLLHUP)
     scene.session._advance(100.2)
     assert (scene.record.state, scene.record.reason) == ("exited", "exit")
+
+
+@pytest.mark.parametrize(
+    ("there", "reason", "timed_out"), [(0, "exit", False), (1, "timeout", True)]
+)
+def test_who_was_gone_when_the_deadline_came_has_ended_by_itself(
+    scene: Scene, there: int, reason: str, timed_out: bool
+) -> None:
+    """One that is just exiting can neither be collected yet nor be signalled."""
+    scene.family.there = there
+    scene.session._advance(101.1)
+    assert scene.family.sent
+    assert (scene.record.reason, scene.record.timed_out) == (reason, timed_out)
+    os.close(scene.write)
