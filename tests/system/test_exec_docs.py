@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -35,7 +36,7 @@ class Place:
         self.repo = directory / "repo"
         self.socket = directory / "exec.sock"
         # ``gateway`` itself, wherever it is installed.
-        self.program = f"{sys.executable} -m gateway"
+        self.program = f"{shlex.quote(sys.executable)} -m gateway"
 
     def here(self, text: str) -> str:
         """The same text with the paths of this place."""
