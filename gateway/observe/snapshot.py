@@ -94,7 +94,7 @@ ENRICHED_ERRORS = Family(
     "gateway_errors_enriched_total",
     Kind.COUNTER,
     ("provider", "how"),
-    "Error answers whose message grew, or that were wrapped in the client's dialect.",
+    "Error answers whose message grew, that were wrapped in the client's dialect, or masked.",
 )
 STREAM_NOTES = Family(
     "gateway_stream_notes_total",

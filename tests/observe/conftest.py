@@ -15,19 +15,10 @@ from gateway.protocols.openai_chat import PROTOCOL
 from gateway.streams.events import Hold
 from gateway.streams.settings import Settings
 from gateway.streams.stream import Stream
+from tests.clock import Clock
 
 MakeRecord = Callable[..., RequestRecord]
 MakeStream = Callable[..., Stream]
-
-
-class Clock:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

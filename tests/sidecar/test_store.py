@@ -14,25 +14,16 @@ from gateway.policy.exec_request import ExecError
 from gateway.sidecar.folder import Folder, Meta, new_id
 from gateway.sidecar.status import Output, Shim, Spill, State, Status
 from gateway.sidecar.store import GRACE, Entry, Store, interrupted, shim_is_alive
+from tests.clock import Clock
 from tests.sidecar.conftest import MakeSite
 from tests.sidecar.site import TOKENS, Site
 from tests.sidecar.support import eventually, exists, running, unique_sleep
 from tests.sidecar.test_endpoint import check_invariants
 
 
-class Clock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000.0)
 
 
 @pytest.fixture
