@@ -24,6 +24,8 @@ _EXHAUSTED: Final = re.compile(
     r"|models-per-day|budget has been exceeded|no credits|(monthly|daily) quota",
     re.IGNORECASE,
 )
+_OF_MONEY: Final = re.compile(r"quota|billing|payment|credit|budget|\b402\b", re.IGNORECASE)
+"""What codes and types of errors have in them that are about money."""
 _MAX_VALUES: Final = 100
 _decode: Final = json.JSONDecoder(strict=False, parse_int=str).raw_decode
 
@@ -171,6 +173,17 @@ def is_exhausted(code: str | None, message: str) -> bool:
     """Whether an error says that a quota or credit is used up, which no waiting of ours mends."""
     message = _LINK.sub("", message)  # a rate limit's may lead to the page on billing
     return _EXHAUSTED.search(f"{code or ''} {message}") is not None
+
+
+def is_spent(words: Words, *, told_to_wait: bool) -> bool:
+    """Whether an error says that a quota is used up. What says when to come back is a limit that
+    passes, unless it is called by that name.
+    """
+    names = f"{words.code} {words.type}"
+    if is_exhausted(names, ""):
+        return True
+    named = _OF_MONEY.search(names) is not None
+    return not told_to_wait and (named or is_exhausted(words.code, words.all))
 
 
 def details_of(plain: bytes) -> Any:

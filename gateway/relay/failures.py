@@ -5,7 +5,6 @@ else. Decides nothing about retrying and answers nobody.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import ssl
 import time
@@ -23,7 +22,7 @@ from gateway.policy.error_body import (
     Words,
     details_of,
     error_in_stream,
-    is_exhausted,
+    is_spent,
     read_error,
 )
 from gateway.policy.retry import Failure, Reason, failure_of_status, retry_after, retry_delay
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
     from gateway.relay.upstream import Exchange
     from gateway.streams.events import ProviderError
     from gateway.streams.stream import Stream
-
-_OF_MONEY = re.compile(r"quota|billing|payment|credit|budget|\b402\b", re.IGNORECASE)
-"""What codes and types of errors have in them that are about money."""
 
 STALE_SECONDS = 0.5
 """A pooled connection that ends within this time of the request was dead when it was sent: the
@@ -231,17 +227,6 @@ def _final_if_exhausted(error: ProviderError, said: bytes, *, told_to_wait: bool
     own = Words(ErrorBody.JSON, error.code, error.message or "", error.type)
     final = any(is_spent(words, told_to_wait=told_to_wait) for words in (own, read_error(said)))
     return replace(error, retryable=False) if final else error
-
-
-def is_spent(words: Words, *, told_to_wait: bool) -> bool:
-    """Whether an error says that a quota is used up. What says when to come back is a limit that
-    passes, unless it is called by that name.
-    """
-    names = f"{words.code} {words.type}"
-    if is_exhausted(names, ""):
-        return True
-    named = _OF_MONEY.search(names) is not None
-    return not told_to_wait and (named or is_exhausted(words.code, words.all))
 
 
 def _is_final(fields: Fields) -> bool:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.observe import logs
-from gateway.policy.error_body import details_in, words_of
+from gateway.policy.error_body import details_in, is_spent, words_of
 from gateway.policy.retry import retry_after, retry_delay
 from gateway.protocols.base import provider_error
 from gateway.relay import failures, passage
@@ -132,7 +132,7 @@ def _can_help(
     it says that the fault is its own, which only a used up quota contradicts.
     """
     words = words_of(document)
-    spent = failures.is_spent(words, told_to_wait=told_to_wait)
+    spent = is_spent(words, told_to_wait=told_to_wait)
     if exchange.status >= 500:
         return not spent
     error = passage.error_in(call, plain)
