@@ -18,8 +18,9 @@ help: ## Show this list
 run: .venv/.run ## Start the gateway; options with ARGS="--config FILE --listen ADDR"
 	@exec $(PY) -m gateway serve $(ARGS)
 
+# Much of the suite is waiting, so that two processes need about half the time; `-n 0` is none of them.
 test: check ## Format, lint, types, layers, and every test that needs only Python
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: .venv/.test ## The static half of `test`
 	@$(PY) -m ruff format --check $(TREE)
