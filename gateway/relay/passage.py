@@ -18,6 +18,7 @@ from gateway.policy.error_body import (
     ErrorBody,
     as_utf8,
     read_document,
+    unwrapped,
     words_of,
 )
 from gateway.protocols.base import provider_error
@@ -53,7 +54,13 @@ _NO_ANSWERS: Final = {
 }
 _QUOTED: Final = 200
 
+_LOOKED_AT: Final = 1024
+"""Bytes of a body by which an array is told."""
+
 _SPACE: Final = b" \t\r\n"
+
+_ARRAY_OF_ERROR: Final = b'[{"error":'
+"""How an error begins, without its blanks, where Google's answers are arrays."""
 _BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
 _SILENT: Final = (Code.STALLED, "The provider fell silent in the middle of its answer.")
 
@@ -228,14 +235,24 @@ async def hold(call: Call, exchange: Exchange, held: bytearray) -> bool:
     """Read the body into ``held``; whether that is all of it."""
     content = exchange.content
     while not content.at_eof():
-        # An array is a stream in Google's other form: its elements must not wait.
-        if len(held) > JUDGED or (exchange.status < 400 and held.lstrip(_SPACE)[:1] == b"["):
+        if len(held) > JUDGED or (exchange.status < 400 and _is_array(exchange, held)):
             return False
         data = await content.readany()
         if data and call.record.first_byte_at is None:
             call.record.first_byte_at = monotonic()
         held += data
     return len(held) <= JUDGED
+
+
+def _is_array(exchange: Exchange, held: bytearray) -> bool:
+    """Whether a body is a stream in Google's other form, an array, whose elements must not wait.
+
+    An array around an error is none: that is held, as any error.
+    """
+    plain = _plain(exchange, bytes(held[:_LOOKED_AT]))
+    start = (plain or b"").lstrip(_SPACE)[:_LOOKED_AT].translate(None, _SPACE)
+    is_error = start.startswith(_ARRAY_OF_ERROR) or _ARRAY_OF_ERROR.startswith(start)
+    return start.startswith(b"[") and not is_error
 
 
 def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
@@ -270,7 +287,7 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
 def _is_error(plain: bytes) -> bool:
     """Whether JSON is an error object and nothing of an answer beside it."""
     try:
-        value = lenient.loads(plain)
+        value = unwrapped(lenient.loads(plain))
     except ValueError:
         return False
     if not isinstance(value, dict) or any(value.get(key) for key in _OF_AN_ANSWER):

@@ -6,11 +6,12 @@ import asyncio
 import gzip
 import json
 import os
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
-from gateway.config.model import Timeouts
+from gateway.config.model import Retry, Timeouts
 from gateway.policy.error_body import ErrorBody
 from gateway.policy.error_growth import MARKER, MAX_ADDED
 from gateway.protocols import openai_chat
@@ -326,6 +327,28 @@ async def test_a_compressed_error_in_a_200_is_understood(start_gateway: StartGat
         assert answer.values("Content-Encoding") == []
 
 
+async def test_a_packed_array_streams_without_being_held(start_gateway: StartGateway) -> None:
+    more = asyncio.Event()
+    fields = head(
+        "200 OK",
+        "Content-Type: application/json",
+        "Content-Encoding: gzip",
+        "Transfer-Encoding: chunked",
+    )
+    packer = zlib.compressobj(wbits=31)
+    first = packer.compress(b"[{}") + packer.flush(zlib.Z_SYNC_FLUSH)
+    rest = packer.compress(b",{}]") + packer.flush()
+    script: list[Step] = [fields, chunk(first), more, chunk(rest), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port)
+        async with RawClient(gateway.port) as client:
+            await client.send(request("/up/v1beta/models/g:streamGenerateContent", b"{}"))
+            await client.read_head()
+            await client.read_until(first)
+            more.set()
+            await client.read_until(rest + b"\r\n0\r\n\r\n")
+
+
 async def test_an_array_streams_without_being_held(start_gateway: StartGateway) -> None:
     more = asyncio.Event()
     fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
@@ -338,6 +361,25 @@ async def test_an_array_streams_without_being_held(start_gateway: StartGateway) 
             await client.read_until(b"[{}")
             more.set()
             await client.read_until(b",{}]\r\n0\r\n\r\n")
+
+
+async def test_an_array_that_is_an_error_is_asked_for_again(start_gateway: StartGateway) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    error = b'[{"error":{"code":503,"message":"Busy","status":"UNAVAILABLE"}}]'
+    parts: list[Step] = [chunk(error[i : i + 1]) for i in range(len(error))]
+    packed = gzip.compress(error)
+    scripts: list[list[Step]] = [
+        [fields, *parts, LAST_CHUNK],
+        [json_answer(packed, "Content-Encoding: gzip")],
+        [json_answer(b'[{"candidates":[]}]')],
+    ]
+    async with FakeUpstream(*scripts) as upstream:
+        gateway = await start_gateway(upstream.port, retry=Retry(backoff_initial=0.001))
+        answer = await ask(
+            gateway.port, request("/up/v1beta/models/g:streamGenerateContent", b"{}")
+        )
+        assert (answer.status, answer.body) == (200, b'[{"candidates":[]}]')
+        assert len(upstream.requests) == 3
 
 
 async def test_a_200_beyond_the_bound_passes(start_gateway: StartGateway) -> None:
