@@ -17,15 +17,6 @@ from gateway.streams import lenient
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_LINK: Final = re.compile(r"https?://\S+")
-_EXHAUSTED: Final = re.compile(
-    r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
-    r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ]limit|out of credits"
-    r"|models-per-day|budget has been exceeded|no credits|(monthly|daily) quota",
-    re.IGNORECASE,
-)
-_OF_MONEY: Final = re.compile(r"quota|billing|payment|credit|budget|\b402\b", re.IGNORECASE)
-"""What codes and types of errors have in them that are about money."""
 _MAX_VALUES: Final = 100
 _decode: Final = json.JSONDecoder(strict=False, parse_int=str).raw_decode
 
@@ -167,23 +158,6 @@ def words_of(document: Document, status: int | None = None) -> Words:
         return Words(document.kind, None, document.text)
     words = _words_in(document.value, document.rest, status)
     return words if words.all or document.readable else words._replace(message=document.text)
-
-
-def is_exhausted(code: str | None, message: str) -> bool:
-    """Whether an error says that a quota or credit is used up, which no waiting of ours mends."""
-    message = _LINK.sub("", message)  # a rate limit's may lead to the page on billing
-    return _EXHAUSTED.search(f"{code or ''} {message}") is not None
-
-
-def is_spent(words: Words, *, told_to_wait: bool) -> bool:
-    """Whether an error says that a quota is used up. What says when to come back is a limit that
-    passes, unless it is called by that name.
-    """
-    names = f"{words.code} {words.type}"
-    if is_exhausted(names, ""):
-        return True
-    named = _OF_MONEY.search(names) is not None
-    return not told_to_wait and (named or is_exhausted(words.code, words.all))
 
 
 def details_of(plain: bytes) -> Any:

@@ -35,7 +35,8 @@ _BOM = b"\xef\xbb\xbf"
 class RequestFacts:
     """What is known of a request; None means that nothing says so.
 
-    ``choices`` is how many answers are asked for at once. ``background``: unless it says no.
+    ``choices`` is how many answers are asked for at once. ``background``: its answer is made
+    whether or not its client waits (``background``, xAI's ``deferred``), unless it says no.
     ``asks``: its JSON holds a prompt or wants a stream. ``bound``: it goes on from something that
     is stored at the provider (an earlier response, a conversation, a cache, a prompt, a container).
     ``appends``: its answer is added to something stored there. ``readable`` is whether the body was
@@ -66,6 +67,7 @@ class _Body(msgspec.Struct):
     stream: msgspec.Raw = msgspec.Raw()
     n: msgspec.Raw = msgspec.Raw()
     background: msgspec.Raw = msgspec.Raw()
+    deferred: msgspec.Raw = msgspec.Raw()
     generation_config: msgspec.Raw = msgspec.field(
         default_factory=msgspec.Raw, name="generationConfig"
     )
@@ -104,7 +106,18 @@ _REFERENCE = re.compile(
     b'"%b"' % b"".join(b"(?:%c|\\\\u00(?i:%02x))" % (mark, mark) for mark in b"item_reference")
 )
 """The word as a whole text, any of its letters escaped."""
-_MADE_THERE = re.compile(rb'"(?:file_id|file_?[uU]ri|encrypted_content)"\s{0,20}:\s{0,20}"')
+_MADE_THERE = re.compile(
+    rb"""
+    "(?:file_id|file_?[uU]ri|encrypted_content|container(?:_id)?|skill_id|reasoning_opaque)" ~:~ "
+    | "(?:file_ids|vector_store_ids)" ~:~ \[ ~ "
+    | "type" ~:~ "(?:reasoning\.encrypted|container_reference)"
+    | "audio" ~:~ \{ ~ "id" ~:
+    | "id" ~:~ "(?:rs|ig)_
+    | \{ ~ "id" ~:~ "[^"\\]{1,100}" ~ \}
+    """.replace(b"~", rb"\s{0,20}"),
+    re.VERBOSE,
+)
+"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
 _FORM_FIELD = re.compile(
     rb'name="(model|stream|n)"(?:\r\n[^\r\n]{1,200}+)?+\r\n\r\n([^\r\n]{0,256}+)\r\n'
 )
@@ -172,7 +185,7 @@ def _of_json(body: bytes) -> RequestFacts:
         model=_text(fields.model),
         stream=stream,
         choices=_choices(fields),
-        background=_background(fields.background),
+        background=_background(fields.background, fields.deferred),
         asks=prompted or stream is True,
         bound=_is_bound(fields, body),
         appends=_says(fields.conversation),
@@ -232,9 +245,10 @@ def _flag(raw: msgspec.Raw) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _background(raw: msgspec.Raw) -> bool | None:
+def _background(*fields: msgspec.Raw) -> bool | None:
     """What is neither false nor null may be taken for true."""
-    return bytes(memoryview(raw)[:6]) != b"false" if _says(raw) else None
+    said = [bytes(memoryview(raw)[:6]) != b"false" for raw in fields if _says(raw)]
+    return any(said) if said else None
 
 
 def _is_bound(fields: _Body, body: bytes) -> bool:
@@ -250,8 +264,15 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
     return stored or refers or _has_id(fields.prompt)
 
 
-def holds_what_was_made_there(body: bytes) -> bool:
-    """Whether a request refers to a provider's file, or has reasoning that only that can read."""
+def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) -> bool:
+    """Whether a request refers to what a provider has stored (a file, an item, a container), or has
+    reasoning that only that can read; also one that cannot be looked into.
+    """
+    if coding.is_compressed(content_encoding):
+        plain = _expand(body, content_encoding or "")
+        if plain is None:
+            return True
+        body = plain
     # A text that holds such words has its quotation marks escaped.
     return _MADE_THERE.search(body) is not None
 

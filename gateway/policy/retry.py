@@ -21,7 +21,7 @@ stream: invalid request, quota, context length …      never
 anything once content was seen (``hold = finish``)    ``max_retries_after_content`` times
 anything once a byte was handed on                    never
 anything that is not this protocol's inference        only if nothing was sent
-a request with ``background`` or ``conversation``     only if nothing was sent
+``background``, ``deferred`` or ``conversation``      only if nothing was sent
 ====================================================  ========================================
 
 (1) What may change something at the provider (:func:`may_change_state`) is never sent on a reused
@@ -53,8 +53,13 @@ _ONLY_COMPUTES = re.compile(
 )
 """Ends of paths whose POST leaves nothing behind."""
 
-_MAKES = re.compile(r"/(?:threads|runs|conversations|images|videos|audio)(?:/|\Z)")
+_MAKES = re.compile(
+    r"/(?:threads|runs|conversations|images|videos|audio|async|batch|batches|jobs)(?:/|\Z)"
+)
 """Parts of paths whose POST makes something, though it may hold a prompt and want a stream."""
+
+_MAKES_A_JOB = re.compile(r"/(?:async|batch|batches)/")
+"""Parts of paths that end like inference and make a job of it (Z.ai, Perplexity, Ark)."""
 
 RETRYABLE_4XX = frozenset({408, 409, 425, 429})
 FINAL_5XX = frozenset({501, 505})
@@ -207,6 +212,11 @@ def makes_something(path: str) -> bool:
     of a thread, a turn of a conversation, a picture.
     """
     return _MAKES.search(path) is not None
+
+
+def makes_a_job(path: str) -> bool:
+    """Whether a path, without its query, asks for an answer at another time, whatever its end."""
+    return _MAKES_A_JOB.search(path) is not None
 
 
 def backoff(rule: Rule, retries: int, jitter: float) -> float:

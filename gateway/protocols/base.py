@@ -7,6 +7,7 @@ reader must do.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -63,10 +64,13 @@ class BaseReader:
 
     def read_bare(self, block: bytes) -> Kind:
         """An event without data is a heartbeat (``event: heartbeat``, ``retry:``, ``id:``), but for
-        an error as bare JSON: that is how servers fail that have begun with keepalives. No client
-        sees it there, so it is not the form on which they raise.
+        an error as bare JSON, or in a field ``error`` (llama.cpp until 2025): that is how servers
+        fail that have begun with keepalives. No client sees it there, so it is not the form on
+        which they raise.
         """
-        error = _error_in(bare_lines(block)) if self.facts.error is None else None
+        text = bare_lines(block)
+        field = text.removeprefix(b"error:")
+        error = _error_in(field.strip(), named=field != text) if self.facts.error is None else None
         if error is None:
             return Kind.HEARTBEAT
         kind = error.get("type") or error.get("status")
@@ -116,19 +120,21 @@ class BaseReader:
         return self._fail("error", data.decode("utf-8", "replace"))
 
 
-def _error_in(text: bytes) -> dict[str, Any] | None:
-    """The error that a JSON object holds, or is; None for anything else."""
+def _error_in(text: bytes, *, named: bool) -> dict[str, Any] | None:
+    """The error that a JSON object holds, or is (``named``: it is called one); None for anything
+    else.
+    """
     if text[:1] != b"{":
         return None
     try:
         value: Any = lenient.loads(text)
     except ValueError:
         return None
-    error = value.get("error") if isinstance(value, dict) else None
-    if error:
+    if not isinstance(value, dict):
+        return None
+    if error := value.get("error"):
         return error if isinstance(error, dict) else {"message": error}
-    is_one = isinstance(value, dict) and "error" in (value.get("type"), value.get("object"))
-    return value if is_one else None
+    return value if named or "error" in (value.get("type"), value.get("object")) else None
 
 
 def encode(value: object) -> bytes:
@@ -205,7 +211,8 @@ _FINAL_WORDS = (
     "spend_limit", "tool_use_failed", "failed_precondition", "unauthenticated",
     "usage_not_included", "data_residency", "image_", "payment", "bad_request", "badrequest",
     "exceed_context", "unprocessable", "validation", "content_filter", "budget", "unauthorized",
-    "forbidden", "access_denied", "accessdenied", "above_max",
+    "forbidden", "access_denied", "accessdenied", "above_max", "access_terminated", "deactivated",
+    "suspended", "inspection", "download_image",
 )  # fmt: skip
 _STATUS_WORDS: tuple[tuple[str, int], ...] = (
     ("overloaded", 529), ("rate_limit", 429), ("ratelimit", 429), ("too_many_requests", 429),
@@ -216,8 +223,14 @@ _STATUS_WORDS: tuple[tuple[str, int], ...] = (
     ("payment", 402), ("too_large", 413), ("internal", 500), ("server_error", 500),
     ("api_error", 500),
 )  # fmt: skip
-_FINAL_CODES = frozenset({"1000", "1001", "1002", "1003", "1004", "1113", "1211", "1301"})
-"""Z.ai business codes for authentication, arrears, unknown model and refused content."""
+_FINAL_CODES = frozenset({
+    "1000", "1001", "1002", "1003", "1004", "1110", "1111", "1112", "1113", "1121", "1211", "1301",
+    "1304", "1308", "1309", "1310", "1311", "1313",
+})  # fmt: skip
+"""Z.ai business codes for authentication, locked accounts, arrears, unknown model, refused content,
+and what of a plan is used up."""
+_NO_NEWS_WITH_429 = re.compile(r"invalid_request_error|(?:token|request)_quota_exceeded")
+"""Types for limits: Mistral's and Anthropic's compatible endpoint's; Cerebras's."""
 
 
 def provider_error(
@@ -260,7 +273,20 @@ def _status(type_text: str, code_text: str) -> int:
     return 400 if any(word in words for word in _FINAL_WORDS) else 502
 
 
+def limit_passes(kind: str, code: str | None, *, told_to_wait: bool) -> bool:
+    """Whether waiting can help after a 429 whose error has this type and code.
+
+    There "invalid request" says nothing, nor does "quota" where it is said when to come back.
+    """
+    words = _NO_NEWS_WITH_429.sub("", f"{kind} {code or ''}".lower())
+    if told_to_wait:
+        words = words.replace("quota", "")
+    return code not in _FINAL_CODES and not any(word in words for word in _FINAL_WORDS)
+
+
 def _retryable(words: str, code_text: str, status: int) -> bool:
+    if status == 429:
+        return limit_passes(words, code_text, told_to_wait=False)
     if code_text in _FINAL_CODES or any(word in words for word in _FINAL_WORDS):
         return False
     return status in (408, 409, 425, 429) or status >= 500

@@ -312,6 +312,8 @@ def _retryable(error: dict[str, Any]) -> bool | None:
     status = error.get("status")
     if not isinstance(status, str):
         return None
+    if error.get("code") == 402:
+        return False
     if status == "RESOURCE_EXHAUSTED":
         return "PerDay" not in str(error.get("details"))
     if status in RETRYABLE:

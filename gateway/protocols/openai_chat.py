@@ -104,6 +104,7 @@ class _Chunk(msgspec.Struct, gc=False):
     object: Any = None
     choices: list[_Choice] | None = None
     error: Any = None
+    error_type: Any = None
     usage: _Usage | None = None
     model: str | None = None
     x_groq: _Groq | None = None
@@ -286,7 +287,7 @@ class Reader(BaseReader):
         if chunk.error:
             if isinstance(chunk.error, dict) and chunk.error.get("message") and not chunk.choices:
                 self._raises = True
-            self._fail_nested(chunk.error)
+            self._fail_nested(chunk.error, chunk.error_type)
         elif chunk.object == "error" or (name == b"error" and chunk.message):
             self._fail(chunk.type, chunk.message, chunk.code, chunk.param)
         elif chunk.x_groq is not None and chunk.x_groq.error:
@@ -298,15 +299,16 @@ class Reader(BaseReader):
             self._fail_nested(error)
         return True
 
-    def _fail_nested(self, error: object) -> None:
+    def _fail_nested(self, error: object, kind: object = None) -> None:
         if not isinstance(error, dict):
-            self._fail("error", error)
+            self._fail(kind or "error", error)  # TGI names the type beside it
             return
         metadata = error.get("metadata")
         kind = error.get("type")
         if kind is None and isinstance(metadata, dict):
             kind = metadata.get("error_type")
-        self._fail(kind, error.get("message"), error.get("code"), error.get("param"))
+        code = error.get("code") or error.get("http_status_code")
+        self._fail(kind, error.get("message"), code, error.get("param"))
 
     def _count(self, usage: _Usage) -> None:
         counted: Usage = self.facts.usage

@@ -22,10 +22,11 @@ from gateway.policy.error_body import (
     Words,
     details_of,
     error_in_stream,
-    is_spent,
     read_error,
 )
+from gateway.policy.quota import is_spent, wait_in_words
 from gateway.policy.retry import Failure, Reason, failure_of_status, retry_after, retry_delay
+from gateway.protocols.base import limit_passes
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
 from gateway.streams import faults
@@ -202,31 +203,42 @@ def of_status(
 
 def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
-    wait = _wait(said, fields)
-    error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
+    wait = _wait(error, said, fields)
+    error = _weighed(error, said, told_to_wait=wait is not None)
+    again = error.retryable and not _is_final(fields)
+    failure = Failure(_reason_of(error, Reason.INVALID), again, retry_after=wait)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
-    again = error.retryable and not _is_final(fields)
-    failure = Failure(Reason.INVALID, again, retry_after=wait)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
 
 
-def _wait(said: bytes, fields: Fields) -> float | None:
-    """Seconds to wait as a 200 that is an error says, in its header or its body."""
+def _wait(error: ProviderError, said: bytes, fields: Fields) -> float | None:
+    """Seconds to wait as a 200 that is an error says, in its header, its details or, of a rate
+    limit, its words.
+    """
     headers = {name.lower(): value for name, value in fields}
     wait = retry_after(headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    return wait if wait is not None else retry_delay(details_of(said))
+    wait = wait if wait is not None else retry_delay(details_of(said))
+    return wait_in_words(error.message) if wait is None and error.status == 429 else wait
 
 
-def _final_if_exhausted(error: ProviderError, said: bytes, *, told_to_wait: bool) -> ProviderError:
+def _reason_of(error: ProviderError, otherwise: Reason) -> Reason:
+    """A rate limit is one in whatever form it comes."""
+    return Reason.RATE_LIMIT if error.status == 429 else otherwise
+
+
+def _weighed(error: ProviderError, said: bytes, *, told_to_wait: bool) -> ProviderError:
     """An error that speaks of a used up quota stays, whatever its type says, wherever in ``said``
-    it does; Google alone calls its rate limits so.
+    it does; a limit that says when to come back passes.
     """
-    if "RESOURCE_EXHAUSTED" in (error.code, error.type):
-        return error
     own = Words(ErrorBody.JSON, error.code, error.message or "", error.type)
-    final = any(is_spent(words, told_to_wait=told_to_wait) for words in (own, read_error(said)))
-    return replace(error, retryable=False) if final else error
+    spent = is_spent(own, details_of(said), told_to_wait=told_to_wait)
+    if spent or is_spent(read_error(said), told_to_wait=told_to_wait):
+        return replace(error, retryable=False)
+    if told_to_wait and error.status == 429:
+        passes = limit_passes(error.type, error.code, told_to_wait=True)
+        return replace(error, retryable=passes)
+    return error
 
 
 def _is_final(fields: Fields) -> bool:
@@ -280,10 +292,10 @@ def of_stream(
     if error is not None:
         frames = stream.withheld
         said = error_in_stream(frames)
-        wait = _wait(said, fields)
-        error = _final_if_exhausted(error, said, told_to_wait=wait is not None)
+        wait = _wait(error, said, fields)
+        error = _weighed(error, said, told_to_wait=wait is not None)
         failure = Failure(
-            Reason.ERROR_EVENT,
+            _reason_of(error, Reason.ERROR_EVENT),
             error.retryable and not _is_final(fields),
             after_content=after_content,
             retry_after=wait,

@@ -30,7 +30,8 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
     if first is None or protocol is None or first.observes or alone:
         return
     kept = None if call.body is None else call.body.kept
-    if first.provider.fallback and kept is not None and holds_what_was_made_there(kept):
+    packed = call.request.headers.get("Content-Encoding")
+    if first.provider.fallback and kept is not None and holds_what_was_made_there(kept, packed):
         return
     for name in first.provider.fallback:
         other = destinations.get(name)

@@ -19,7 +19,7 @@ from gateway.errors import Code, GatewayError, Origin
 from gateway.observe import logs
 from gateway.observe.records import NO_PROTOCOL, RequestRecord
 from gateway.policy import clients, peek, redact, routing
-from gateway.policy.retry import makes_something
+from gateway.policy.retry import makes_a_job, makes_something
 from gateway.relay import body, network, replies, upstream
 from gateway.relay.attempt import Tools
 from gateway.relay.call import Call, Destination, Health
@@ -236,6 +236,7 @@ class Relay:
             return
         path = call.rest.partition("?")[0]
         claimed = protocols.for_path(call.request.method, path) is not None
+        claimed = claimed and not makes_a_job(path)
         asks = facts.asks and not makes_something(path)
         call.inference = claimed or (asks and facts.stream is True)
         if not (claimed or asks):

@@ -10,9 +10,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from gateway.observe import logs
-from gateway.policy.error_body import details_in, is_spent, words_of
+from gateway.policy.error_body import details_in, words_of
+from gateway.policy.quota import is_spent, wait_in_words
 from gateway.policy.retry import retry_after, retry_delay
-from gateway.protocols.base import provider_error
+from gateway.protocols.base import limit_passes, provider_error
 from gateway.relay import failures, passage
 from gateway.relay.failures import Failed, Held, Outcome
 from gateway.streams.coding import Decoder, is_compressed
@@ -88,6 +89,8 @@ def _as_read(call: Call, exchange: Exchange, body: bytes, *, whole: bool) -> Fai
     passage.note_error(call, exchange, document)
     wait = retry_after(exchange.headers, time.time())  # noqa: TID251 - Retry-After may be a date
     wait = wait if wait is not None else retry_delay(details_in(document))
+    if wait is None and exchange.status == 429:
+        wait = wait_in_words(words_of(document).all)
     broken = not (whole and decoded)
     told_to_wait = wait is not None
     return failures.of_status(
@@ -132,11 +135,11 @@ def _can_help(
     it says that the fault is its own, which only a used up quota contradicts.
     """
     words = words_of(document)
-    spent = is_spent(words, told_to_wait=told_to_wait)
-    if exchange.status >= 500:
+    spent = is_spent(words, details_in(document), told_to_wait=told_to_wait)
+    if spent or exchange.status >= 500:
         return not spent
-    error = passage.error_in(call, plain)
-    if error is not None and not error.retryable:
-        return False
-    told = provider_error(words.type, words.message, words.code)
-    return told.retryable and not spent
+    errors = [provider_error(words.type, words.message, words.code)]
+    errors += [error for error in (passage.error_in(call, plain),) if error is not None]
+    if exchange.status == 429:
+        return all(limit_passes(each.type, each.code, told_to_wait=told_to_wait) for each in errors)
+    return all(error.retryable for error in errors)

@@ -36,8 +36,8 @@ _OF_AN_ATTEMPT = (
 _MAY_GO_ELSEWHERE = frozenset({Stop.SPENT, Stop.WAIT_TOO_LONG, Stop.BUDGET})
 """Ends of one provider's tries after which another provider may be asked."""
 
-_OWN_REASONS = frozenset({401, 403, 404})
-"""Statuses by which a provider says that it and the client do not fit."""
+_OWN_REASONS = frozenset({400, 401, 403, 404, 413, 422})
+"""Statuses by which a provider says that it and the request do not fit."""
 
 
 async def see_through(tools: Tools, call: Call, destinations: Mapping[str, Destination]) -> None:

@@ -28,7 +28,7 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import RawClient, ask, request
 from tests.relay.streams import DONE, FINISH, ROLE, WHOLE, event, last_error, text
-from tests.relay.support import CHAT, FAST, GOOD, JSON, PLAIN, after, counted
+from tests.relay.support import BUSY, CHAT, FAST, GOOD, JSON, PLAIN, after, counted, with_backup
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -213,11 +213,12 @@ UNREADABLE = (
     [
         b'{"model":"m","stream":true,"background":true}',
         b'{"model":"m","stream":true,"background":1}',
+        b'{"model":"m","stream":true,"deferred":true}',
         b'{"model":"m","stream":true,"conversation":"conv_1"}',
         b'{"model":"m","stream":true,"conversation":{"id":"conv_1"}}',
         UNREADABLE,
     ],
-    ids=["background", "odd", "conversation", "object", "unread"],
+    ids=["background", "odd", "deferred", "conversation", "object", "unread"],
 )
 async def test_what_leaves_something_behind_is_never_asked_for_twice(
     start_gateway: StartGateway, body: bytes
@@ -227,6 +228,27 @@ async def test_what_leaves_something_behind_is_never_asked_for_twice(
         answer = await ask(gateway.port, request("/up/v1/responses", body))
         assert answer.status == 502
         assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/up/api/paas/v4/async/chat/completions",
+        "/up/async/chat/completions",
+        "/up/api/v3/batch/chat/completions",
+    ],
+)
+@pytest.mark.parametrize("script", [[FIN], BUSY], ids=["dead", "busy"])
+async def test_a_job_is_made_once(
+    start_gateway: StartGateway, path: str, script: list[Step]
+) -> None:
+    keep = [json_answer(b"{}")]
+    async with FakeUpstream(keep, script) as upstream, FakeUpstream(GOOD) as other:
+        gateway = await start_gateway(upstream.port, retry=FAST, **with_backup(other.port))
+        await ask(gateway.port, request("/up/v1/models", method="GET"))
+        job = request(path, b'{"model":"m","messages":[],"stream":true}')
+        assert (await ask(gateway.port, job)).status in (502, 503)
+        assert (len(upstream.requests), len(other.requests)) == (2, 0)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from tests.relay.fake_upstream import LAST_CHUNK, SSE, FakeUpstream, chunk, json_answer
+from tests.relay.fake_upstream import LAST_CHUNK, SSE, FakeUpstream, Step, chunk, json_answer
 from tests.relay.raw_client import ask
 from tests.relay.support import FAST, GOOD, PLAIN, with_backup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.relay.conftest import StartGateway
 
 SPENT = {
@@ -31,18 +34,21 @@ NESTED = {
 nested = pytest.mark.parametrize("error", NESTED.values(), ids=NESTED)
 
 
+def failing(kind: str, error: Mapping[str, object], status: str) -> list[Step]:
+    """An error in one of the three forms that it can come in."""
+    body = json.dumps({"error": error}).encode()
+    if kind == "stream":
+        return [SSE, chunk(b"data: " + body + b"\n\n"), LAST_CHUNK]
+    return [json_answer(body, status=status) if kind == "http" else json_answer(body)]
+
+
 @nested
 @pytest.mark.parametrize("kind", ["http", "stream", "json"])
 async def test_a_nested_quota_is_asked_once_and_of_nobody_else(
-    start_gateway: StartGateway, error: dict[str, object], kind: str
+    start_gateway: StartGateway, error: Mapping[str, object], kind: str
 ) -> None:
-    body = json.dumps({"error": error}).encode()
-    steps = {
-        "http": [json_answer(body, status="429 Pay")],
-        "stream": [SSE, chunk(b"data: " + body + b"\n\n"), LAST_CHUNK],
-        "json": [json_answer(body)],
-    }
-    async with FakeUpstream(steps[kind]) as upstream, FakeUpstream(GOOD) as other:
+    script = failing(kind, error, "429 Pay")
+    async with FakeUpstream(script) as upstream, FakeUpstream(GOOD) as other:
         gateway = await start_gateway(upstream.port, retry=FAST, **with_backup(other.port))
         answer = await (ask(gateway.port) if kind == "stream" else ask(gateway.port, PLAIN))
         assert answer.status >= 400
@@ -60,6 +66,47 @@ async def test_a_limit_that_says_when_to_come_back_passes(start_gateway: StartGa
         gateway = await start_gateway(upstream.port, retry=FAST)
         assert (await ask(gateway.port)).status == 200
         assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("kind", ["http", "stream", "json"])
+@pytest.mark.parametrize(("told", "tries"), [("5ms", 4), ("35.883s", 1)])
+async def test_a_limit_that_says_in_words_when_to_come_back_is_waited_for_or_told(
+    start_gateway: StartGateway, kind: str, told: str, tries: int
+) -> None:
+    said = f"Rate limit reached: Limit 1, Used 1. Please try again in {told}."
+    error = {"message": said, "code": "rate_limit_exceeded", "type": "tokens"}
+    script = failing(kind, error, "429 Slow")
+    # It costs nothing of the budget, which is the waiting's own.
+    retry = msgspec.structs.replace(FAST, budget=0.0, budget_floor=1)
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        answer = await (ask(gateway.port) if kind == "stream" else ask(gateway.port, PLAIN))
+        assert len(upstream.requests) == tries
+        if tries == 1:
+            assert answer.values("Retry-After") == [b"36"]
+
+
+@pytest.mark.parametrize(
+    ("error", "fields", "tries"),
+    [
+        ({"code": "rate_limit_error", "type": "invalid_request_error"}, [], 4),
+        ({"type": "invalid_request_error", "code": None}, [], 4),
+        ({"type": "invalid_request_error", "code": "context_length_exceeded"}, [], 1),
+        ({"type": "too_many_tokens_error", "code": "token_quota_exceeded"}, [], 4),
+        ({"type": "quota_exceeded"}, ["Retry-After: 0.01"], 4),
+        ({"type": "quota_exceeded"}, [], 1),
+        ({"type": "insufficient_quota"}, ["Retry-After: 0.01"], 1),
+        ({"code": "1113"}, ["Retry-After: 0.01"], 1),
+    ],
+)
+async def test_a_429_is_a_limit_whatever_else_it_is_called(
+    start_gateway: StartGateway, error: Mapping[str, object], fields: list[str], tries: int
+) -> None:
+    body = json.dumps({"error": {"message": "This would exceed the limit.", **error}}).encode()
+    async with FakeUpstream([json_answer(body, *fields, status="429 Slow")]) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, PLAIN)
+        assert len(upstream.requests) == tries
 
 
 async def test_a_200_that_is_a_rate_limit_waits_as_its_header_says(
@@ -82,12 +129,20 @@ async def test_a_200_that_is_a_rate_limit_waits_as_its_header_says(
         (503, {"message": "This request requires more credits", "code": 402}),
         (429, {"message": "Budget has been exceeded! Max budget: 10", "type": "budget_exceeded"}),
         (429, {"message": "You have no credits remaining.", "code": "429"}),
+        (429, {"message": "Weekly/Monthly Limit Exhausted.", "code": "1310"}),
+        (429, {"message": "[1310][x]", "code": "1310", "type": "rate_limit_error"}),
+        (429, {"message": "Extra usage is required.", "type": "rate_limit_error"}),
+        (429, {"message": "terminated", "type": "access_terminated"}),
+        (200, {"message": "Your prepayment credits are depleted.", "status": "RESOURCE_EXHAUSTED"}),
+        (200, {"message": "You exceeded your current quota", "status": "RESOURCE_EXHAUSTED"}),
+        (200, {"message": "refused", "code": "data_inspection_failed"}),
+        (200, {"message": "too long", "http_status_code": 422}),
         (200, {"message": "token expired", "code": "forbidden"}),
         (200, {"message": "no", "type": "unauthorized"}),
     ],
 )
 async def test_what_money_or_a_key_is_missing_for_is_asked_once(
-    start_gateway: StartGateway, status: int, error: dict[str, object]
+    start_gateway: StartGateway, status: int, error: Mapping[str, object]
 ) -> None:
     body = json.dumps({"error": error}).encode()
     script = [json_answer(body, status=f"{status} Said")]

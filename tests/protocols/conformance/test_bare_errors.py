@@ -56,6 +56,17 @@ def test_a_client_that_has_seen_something_is_told_so_that_it_raises(
         assert "too long" in str(events)
 
 
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_a_field_of_its_own_is_read_under_every_chunking(line_end: bytes) -> None:
+    flat = b'error: {"code":400,"message":"too long","type":"exceed_context_size_error"}'
+    whole = b": ping" + line_end * 2 + flat + line_end * 2
+    for chunks in (*([whole[:cut], whole[cut:]] for cut in range(len(whole))), singles(whole)):
+        stream = open_stream("openai_chat")
+        feed(stream, chunks)
+        assert stream.error is not None
+        assert (stream.error.message, stream.error.retryable) == ("too long", False)
+
+
 @every_known
 @pytest.mark.parametrize(
     "line", [b'{"choices":[]}', b'{"error":{"mess', b"{", b'{"error":null}', b'["error"]']
