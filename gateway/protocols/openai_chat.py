@@ -221,7 +221,7 @@ class Reader(BaseReader):
             return _CONTENT
         if finish:
             return Kind.FINISH
-        return Kind.STATE if state or self.facts.finished else Kind.HEARTBEAT
+        return Kind.STATE if state else Kind.HEARTBEAT
 
     def _note_delta(self, choice: _Choice) -> bool:
         """Whether the choice carries content; sets the phase by what it is."""

@@ -117,13 +117,21 @@ _DELTAS = {
 class Reader(BaseReader):
     """Reads the events of one response."""
 
-    __slots__ = ("_last", "_queued", "_reasoning", "_sequence", "_told_failed", "_told_nested")
+    __slots__ = (
+        "_in_progress",
+        "_last",
+        "_queued",
+        "_reasoning",
+        "_sequence",
+        "_told_failed",
+        "_told_nested",
+    )
 
     def __init__(self) -> None:
         super().__init__()
         self._sequence = -1
         self._last = b""
-        self._queued = False
+        self._queued = self._in_progress = False
         self._reasoning = False
         self._told_nested = False
         self._told_failed = False
@@ -178,6 +186,11 @@ class Reader(BaseReader):
             case "response.queued":
                 # Said again and again while the request waits, so only the first one is news.
                 again, self._queued, self.facts.waiting = self._queued, True, True
+                return Kind.HEARTBEAT if again else Kind.STATE
+            case "response.in_progress":
+                # Some proxies say it for as long as they wait.
+                again, self._in_progress = self._in_progress, True
+                self._note_work(kind, found)
                 return Kind.HEARTBEAT if again else Kind.STATE
             case _:
                 return self._read_growing(kind, found)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from gateway.policy import headers
-from gateway.policy.retry import may_change_state
+from gateway.policy.retry import Reason, may_change_state
 from gateway.relay import held_error, passage, pump
 from gateway.relay.failures import (
     Failed,
@@ -75,6 +75,8 @@ async def attempt(tools: Tools, call: Call, heard: Callable[[int], None]) -> Out
         finally:
             if not exchange.handed_over:
                 exchange.close()
+        if isinstance(outcome, Failed) and outcome.failure.reason is not Reason.RATE_LIMIT:
+            exchange.distrust()
     tools.metrics.attempt(destination.provider.name, _result(call, outcome))
     return outcome
 
@@ -93,7 +95,8 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
     head = _head(call, destination, endpoint)
     # What must be sent only once is not risked on a connection that may be dead.
     once = body.kept is None or call.asks_no_retry or _must_go_once(call)
-    fresh = once or call.met_stale
+    # Nor does another try go where the answer to the last one may still be on its way.
+    fresh = once or call.met_stale or call.record.attempts > 1
     _note_overhead(call)
     for _ in range(2):
         with while_connecting(endpoint.host, destination.provider.timeouts.connect):

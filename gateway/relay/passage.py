@@ -72,11 +72,15 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     replies.begin(call, exchange, headers.Body.UNCHANGED)
     data = first + exchange.ready()
     fault: tuple[Code, str] | None = None
+    begun = False
     while fault is None and not content.at_eof():
         _hand_on(call, exchange, data, sample)
         if down.blocked:
             await down.drain()
-        data, fault = await _next(call, exchange)
+        # Blank lines keep a connection alive; they are no beginning of an answer.
+        begun = begun or bool(data.strip(_SPACE))
+        since = monotonic() if begun else exchange.head_at
+        data, fault = await _next(call, exchange, since)
     _note(call, exchange, data, sample)
     if exchange.broke:
         fault = _BROKEN_OFF
@@ -93,10 +97,15 @@ async def relay(call: Call, exchange: Exchange, first: bytes = b"") -> Answered:
     return Answered()
 
 
-async def _next(call: Call, exchange: Exchange) -> tuple[bytes, tuple[Code, str] | None]:
-    """The next bytes of a body; or the last ones, and why there are no more."""
+async def _next(
+    call: Call, exchange: Exchange, since: float
+) -> tuple[bytes, tuple[Code, str] | None]:
+    """The next bytes of a body; or the last ones, and why there are no more. ``since`` is when its
+    silence began.
+    """
+    limit = _longest_silence(call)
     try:
-        async with asyncio.timeout(_longest_silence(call)):
+        async with asyncio.timeout_at(None if limit is None else since + limit):
             return await exchange.content.readany(), None
     except TimeoutError:
         return b"", _SILENT

@@ -332,6 +332,13 @@ class Exchange:
         else:
             connection.release()
 
+    def distrust(self) -> None:
+        """Let nobody use the connection again if it has served before. The answer may have been one
+        that nobody had asked for, sent while it was idle (408, say): the next would be this one's.
+        """
+        if self.reused:
+            self._protocol.force_close()
+
     @property
     def fields(self) -> list[tuple[str, str]]:
         """The answer's header fields as on the wire (latin-1 text)."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 # Python 3.11 makes a call of looking a member up on its class; these are on the hot path.
 _HEARTBEAT, _OPAQUE = Kind.HEARTBEAT, Kind.OPAQUE
+_NOTHING = frozenset({b"{}", b"null", b"[]", b'""'})
+"""JSON that says nothing, in an event without a name."""
+_LEAST = len(b"data: {}")
 
 
 class Observer(Tally):
@@ -78,7 +81,8 @@ class Observer(Tally):
     def _read(self, block: bytes) -> Kind | None:
         """The kind of a block; None for ``[DONE]``."""
         try:
-            if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
+            whole = block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block
+            if whole and len(block) > _LEAST:
                 self._begun = True
                 return self._reader.read(b"", block[6:])
             block = self._without_mark(block)
@@ -89,7 +93,7 @@ class Observer(Tally):
                 self._done = True
                 self._reader.read_done()
                 return None
-            if not data or data.isspace():
+            if not data or data.isspace() or (not name and data.strip() in _NOTHING):
                 return _HEARTBEAT
             return self._reader.read(name, data)
         except Exception:  # noqa: BLE001 - a reader's bug must not hurt the relay; it is counted

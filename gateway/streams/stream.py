@@ -52,8 +52,9 @@ class Stream(Observer):
     """
 
     __slots__ = (
-        "_ended_at", "_flowing", "_hold", "_passive", "_started", "broke_after_finish", "closed",
-        "cut", "deadline", "lingered", "must_abort", "protocol", "repaired", "verdict",
+        "_ended_at", "_ended_since", "_flowing", "_hold", "_passive", "_started",
+        "broke_after_finish", "closed", "cut", "deadline", "lingered", "must_abort", "protocol",
+        "repaired", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,7 @@ class Stream(Observer):
         self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=at_once)
         self._started = now
         self._ended_at: float | None = None
+        self._ended_since: float | None = None
         self._flowing = False
         self.deadline: float | None = self._next_deadline()
 
@@ -179,6 +181,8 @@ class Stream(Observer):
         self._shift(seconds)
         if self._ended_at is not None:
             self._ended_at += seconds
+        if self._ended_since is not None:
+            self._ended_since += seconds
         if self._hold.until is not None:
             self._hold.until += seconds
         if not self.closed:
@@ -195,7 +199,7 @@ class Stream(Observer):
         self._note_progress(now)
         if self.facts.finished and self._ended:
             # The last piece of an answer may bring its finish along.
-            self._ended_at = now
+            self._ended_at, self._ended_since = now, None
             self._flowing = False
         self.deadline = self._next_deadline()
         return chunk
@@ -217,6 +221,7 @@ class Stream(Observer):
                 kind = self._pass_over() if index in opaque else self._read(block)
             if kind is _CONTENT:
                 progressed = True
+                self._ended_since = None
                 self.content_events += 1
                 if self.first_content_at is None:
                     self.first_content_at = now
@@ -305,7 +310,10 @@ class Stream(Observer):
             return None
         if self._ended_at is not None and self._may_end:
             lull = TRAILER if facts.terminal or self._done else limits.linger
-            return self._ended_at + lull
+            if self._ended_since is None:
+                self._ended_since = self._ended_at
+            # What trails an answer is little: no more of it is waited for than of silence within.
+            return min(self._ended_at + lull, self._ended_since + max(limits.gap, lull))
         if self.first_event_at is None:
             deadline = self._started + limits.first_event
         else:

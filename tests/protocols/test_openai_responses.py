@@ -165,6 +165,13 @@ def test_other_events_of_a_response_are_progress_and_no_end(kind: str) -> None:
     assert of.facts.phase is Phase.BEFORE_CONTENT
 
 
+def test_that_it_goes_on_is_news_once() -> None:
+    of = fresh()
+    going = {"type": "response.in_progress", "response": RESPONSE}
+
+    assert [read(of, going) for _ in range(3)] == [Kind.STATE, Kind.HEARTBEAT, Kind.HEARTBEAT]
+
+
 def test_waiting_in_a_queue_is_news_once() -> None:
     of = fresh()
     queued = {"type": "response.queued", "response": RESPONSE | {"status": "queued"}}

@@ -282,4 +282,5 @@ async def test_a_stored_answer_is_asked_for_as_often_as_it_takes(
         gateway = await start_gateway(upstream.port, retry=FAST)
         assert [(await ask(gateway.port, poll)).status for _ in range(3)] == [200, 200, 200]
         assert len(upstream.requests) == 4
-        assert upstream.connections == 1
+        # After a fault of the server the next answer on its connection may be another's.
+        assert upstream.connections == 3

@@ -27,6 +27,7 @@ from tests.relay.fake_upstream import (
     json_answer,
 )
 from tests.relay.raw_client import RawClient, ask, request
+from tests.relay.support import PLAIN, after
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -293,6 +294,21 @@ async def test_a_200_that_never_ends_is_stalled(start_gateway: StartGateway) -> 
         assert (answer.status, answer.values("x-gateway-error")) == (504, [b"upstream_stalled"])
         async with asyncio.timeout(1):
             await upstream.requests[0].closed.wait()
+
+
+async def test_blank_lines_keep_no_answer_alive(start_gateway: StartGateway) -> None:
+    fields = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
+    blanks: list[Step] = []
+    for tenth in range(1, 20):
+        blanks += [after(tenth / 10), chunk(b"\n")]
+    async with FakeUpstream([fields, *blanks, HOLD]) as upstream:
+        timeouts = Timeouts(response=0.5)
+        gateway = await start_gateway(upstream.port, timeouts=timeouts, hold_keepalive=0.15)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.clean) == (200, False)
+        assert answer.body.strip() == b""
+        assert len(answer.body) < 8
+        assert (await gateway.record()).error_code == "upstream_stalled"
 
 
 async def test_a_200_that_cannot_be_read_passes(start_gateway: StartGateway) -> None:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.config.model import Provider
+from gateway.config.model import Provider, Retry
 from gateway.relay.network import find_proxy
 from gateway.relay.upstream import Endpoint
 from tests.relay import tls
-from tests.relay.fake_upstream import FIN, HOLD, RST, FakeUpstream, head, json_answer
+from tests.relay.fake_upstream import FIN, HOLD, RST, FakeUpstream, Step, head, json_answer
 from tests.relay.raw_client import RawClient, ask, request
 
 if TYPE_CHECKING:
@@ -275,6 +275,30 @@ async def test_what_comes_on_an_idle_connection_is_not_taken_for_an_answer(
         await asyncio.sleep(0.02)
         assert (await ask(gateway.port)).body == b"{}"
         assert upstream.connections == 2
+
+
+@pytest.mark.parametrize("status", ["408 Late", "503 Busy", "200 OK"])
+async def test_nobody_gets_the_answer_to_a_request_that_a_stray_one_was_taken_for(
+    start_gateway: StartGateway, status: str
+) -> None:
+    """A server's answer that nobody has asked for crosses with the next request."""
+    late = asyncio.Event()
+    stray = json_answer(b"{}" if status[0] != "2" else b"", status=status)
+    scripts: tuple[list[Step], ...] = (
+        [OK],
+        [stray, late, json_answer(b'{"id":"Y"}')],
+        [OK],
+        [OK],
+        [OK],
+    )
+    async with FakeUpstream(*scripts) as upstream:
+        retry = Retry(backoff_initial=0.001, backoff_max=0.001)
+        gateway = await start_gateway(upstream.port, retry=retry)
+        await ask(gateway.port)
+        assert (await ask(gateway.port)).body == b"{}"
+        late.set()
+        assert (await ask(gateway.port)).body == b"{}"
+        assert (await ask(gateway.port)).body == b"{}"
 
 
 async def test_upstream_sockets_notice_a_peer_that_is_gone(start_gateway: StartGateway) -> None:

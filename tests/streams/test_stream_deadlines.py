@@ -285,6 +285,37 @@ def test_a_tail_that_hangs_after_the_finish_is_dropped_when_the_lull_ends() -> N
     assert stream.verdict is Verdict.COMPLETE
 
 
+EMPTY = chat.event({"choices": [{"index": 0, "delta": {}, "finish_reason": None}]})
+
+
+@pytest.mark.parametrize("beat", [EMPTY, b"data: {}\n\n", b"data: null\n\n", chat.PING])
+def test_what_says_nothing_after_the_finish_ends_nothing_later(beat: bytes) -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.finish(), 10.0)
+    stream.receive_data(beat, 11.0)
+    assert stream.deadline == 12.0
+
+
+@pytest.mark.parametrize("beat", [b"data: {}\n\n", b"data: null\n\n", b"data: []\r\n\r\n"])
+@pytest.mark.parametrize("protocol", [name for name in BY_NAME if name != "generic"])
+def test_an_empty_value_is_a_heartbeat(protocol: str, beat: bytes) -> None:
+    stream = open_stream(protocol, limits=LIMITS)
+    stream.receive_data(beat, 10.0)
+    assert (stream.heartbeats, stream.opaque_events) == (1, 0)
+
+
+def test_what_trails_an_answer_cannot_go_on_for_ever() -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.finish(), 10.0)
+    for second in range(11, 400):
+        if stream.deadline is None or stream.deadline <= second:
+            break
+        stream.receive_data(b'data: {"something":"else"}\n\n', float(second))
+    assert stream.deadline == 10.0 + LIMITS.gap
+    stream.expire(stream.deadline)
+    assert stream.verdict is Verdict.COMPLETE
+
+
 def test_observing_sets_no_deadline_ever() -> None:
     stream = open_stream(observe=True, limits=LIMITS)
     for block in (chat.ROLE, chat.text(), chat.finish(), chat.DONE):
