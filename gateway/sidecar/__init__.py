@@ -38,7 +38,8 @@ What runs outside the gateway, with the standard library alone::
     shim        one command: its directory, its pipe, its leader, its session
     launch      from fork to exec
     session     the poll loop: drain, deadlines, killing, messages
-    family      the processes of a command: list, signal, reap
+    control     the lines between a session and the gateway
+    family      the processes of a command: list, hold, signal, reap
     pipes       what is in a pipe, and whether more can come
     flood       many small writes, read together
     sink        spill, head, tail, counts

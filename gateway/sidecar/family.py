@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import signal
+import time
 from typing import Protocol
 
 from gateway.sidecar import kernel
+
+HOLD = 0.25
+"""Seconds for a leader to stand still. One that hangs in the kernel does not, nor does it end."""
 
 
 class Family(Protocol):
@@ -29,6 +34,12 @@ class Family(Protocol):
 
     def reap(self) -> None:
         """Collect what has ended."""
+
+    def hold(self) -> bool:
+        """Stop the leader, so that it cannot end before it gets the next signal.
+
+        False where it has ended, or is about to, without one. Blocks for :data:`HOLD` at most.
+        """
 
     def signal(self, number: int) -> None:
         """Send a signal to every process of the command."""
@@ -68,6 +79,24 @@ class Descendants:
             # Its number may be given again once it has been reaped.
             if pid == self._leader and self.wait_status is None:
                 self.wait_status = status
+
+    def hold(self) -> bool:
+        """As in :class:`Family`. What has been stopped before stays so."""
+        give_up = time.monotonic() + HOLD
+        leader = kernel.process(self._leader) if self.wait_status is None else None
+        if leader is not None:
+            kernel.send(leader, signal.SIGSTOP)
+        while True:
+            self.reap()
+            if self.wait_status is not None:
+                return False
+            standing = kernel.standing(self._leader)
+            if standing is kernel.Standing.STOPPED:
+                return True
+            if time.monotonic() >= give_up:
+                return standing is not kernel.Standing.ENDING
+            # It does as soon as it runs; what it writes in the meantime stays in the pipe.
+            select.poll().poll(1)
 
     def signal(self, number: int) -> None:
         """Send a signal to every descendant.

@@ -36,6 +36,7 @@ OUTSIDE = (
     "shim",
     "launch",
     "session",
+    "control",
     "pipes",
     "flood",
     "family",
