@@ -105,6 +105,7 @@ class Session:
         os.set_blocking(pipe, False)
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
+        family.watch(self._poll)
         self._control = Control(control, self._poll)
 
     def run(self, bell: ChildBell | None, tick: float | None = None) -> None:

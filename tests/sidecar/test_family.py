@@ -19,7 +19,7 @@ MakeFamily = Callable[[subprocess.Popen[bytes]], family.Family]
 def make(request: pytest.FixtureRequest) -> MakeFamily:
     if request.param == "group":
         return fallback.ProcessGroup
-    return lambda leader: family.Descendants(leader.pid, wrapped=False)
+    return lambda leader: family.Descendants(leader.pid)
 
 
 def start(script: str) -> subprocess.Popen[bytes]:
@@ -82,7 +82,7 @@ def test_a_leader_that_hangs_in_the_kernel_is_not_waited_for(
     monkeypatch.setattr(family, "HOLD", 0.02)
     monkeypatch.setattr(kernel, "standing", lambda _: standing)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as leader:
-        held = family.Descendants(leader.pid, wrapped=False)
+        held = family.Descendants(leader.pid)
         began = time.monotonic()
         assert held.hold() is (standing is not kernel.Standing.ENDING)
         assert time.monotonic() - began < 2

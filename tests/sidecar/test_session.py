@@ -5,6 +5,7 @@ import base64
 import hashlib
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -385,6 +386,9 @@ class Immortal:
     alone = False
     killed = 3
     rounds = 0
+
+    def watch(self, poll: select.poll) -> None:
+        pass
 
     def reap(self) -> None:
         pass

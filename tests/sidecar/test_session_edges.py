@@ -25,6 +25,9 @@ class Relatives:
         self.still = True
         self.sent: list[int] = []
 
+    def watch(self, poll: select.poll) -> None:
+        pass
+
     def reap(self) -> None:
         self.wait_status = self.next_status
 

@@ -35,6 +35,8 @@ OUTSIDE = (
     "zygote",
     "shim",
     "launch",
+    "sandbox",
+    "init",
     "session",
     "control",
     "pipes",
