@@ -12,6 +12,7 @@ import os
 import resource
 import select
 import signal
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from gateway.sidecar.sandbox import Sandbox
 
 SECONDS = 30.0
-"""For all between fork and exec: a dead network file system can hold a chdir for ever."""
+"""For all between fork and exec, also that in a sandbox: a dead network file system can hold a chdir
+for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def launch(request: dict[str, Any], files: Files, sandbox: Sandbox | None = None
     is left of the attempt then.
     """
     told, tell = os.pipe2(os.O_CLOEXEC)
-    shim = os.getpid()
+    shim, give_up = os.getpid(), time.monotonic() + SECONDS
     try:
         leader = os.fork()
     except OSError as error:
@@ -56,7 +58,8 @@ def launch(request: dict[str, Any], files: Files, sandbox: Sandbox | None = None
     finally:
         os.close(told)
     if sandbox is not None:
-        failure = sandbox.await_start(SECONDS) if failure is None else sandbox.explain(failure)
+        left = give_up - time.monotonic()
+        failure = sandbox.await_start(left) if failure is None else sandbox.explain(failure)
     if failure is not None:
         os.kill(leader, signal.SIGKILL)
         # What hangs in the kernel dies when it comes back; waiting for it would hang as well.

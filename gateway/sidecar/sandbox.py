@@ -100,7 +100,7 @@ class Sandbox:
             while True:
                 told = self._next(give_up - time.monotonic())
                 if told is None:
-                    late = f"{_NONE}: it took longer than {seconds:g} seconds"
+                    late = f"{_NONE}: it takes too long"
                     return SpawnFailed("sandbox", errno.ETIMEDOUT, late)
                 if not told.words:
                     return SpawnFailed("sandbox", errno.EPERM, self._why())
