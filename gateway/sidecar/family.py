@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 HOLD = 0.25
 """Seconds for a leader to stand still. One that hangs in the kernel does not, nor does it end."""
 
-
 ROUNDS = 50
 """Rounds of SIGKILL that a sandbox survives its processes, to tell how its leader ended."""
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from gateway.sidecar.sandbox import Sandbox
 
 SECONDS = 30.0
-"""For all between fork and exec, also that in a sandbox: a dead network file system can hold a chdir
-for ever."""
+"""From fork to exec, also in a sandbox: a dead network file system can hold a chdir for ever."""
 
 
 @dataclass(frozen=True, slots=True)
