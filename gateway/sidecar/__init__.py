@@ -5,6 +5,9 @@ Processes::
     gateway ── SEQPACKET ──> zygote ── fork ──> shim ── fork + exec ──> leader (bash -c, or argv)
        └────────────── one socket per command ──┘└── one pipe for stdout and stderr ──┘
 
+    In a sandbox:  shim ── fork + exec ──> bwrap ── fork + exec ──> init ── fork + exec ──> leader
+                    └───────── one socket: how the leader ended ─────┘
+
 The endpoint::
 
     server      Sidecar: checks, starts, drains and stops all of it
@@ -37,8 +40,11 @@ What runs outside the gateway, with the standard library alone::
     zygote      forks shims; kills what a killed shim has left
     shim        one command: its directory, its pipe, its leader, its session
     launch      from fork to exec
+    sandbox     what is handed to a sandbox and heard from it
+    init        the first process of a sandbox: collects what ends, tells how
     session     the poll loop: drain, deadlines, killing, messages
-    family      the processes of a command: list, signal, reap
+    control     the lines between a session and the gateway
+    family      the processes of a command: list, hold, signal, reap
     pipes       what is in a pipe, and whether more can come
     flood       many small writes, read together
     sink        spill, head, tail, counts
@@ -62,7 +68,6 @@ What is promised: ``output.complete`` is true only if the end of the output was 
 of it is in the spill. The spill is a prefix of the output in any case. A signal is never an exit
 code. After a timeout, a kill or the gateway's death no process of the command is left.
 
-What is not: a sandbox (``bwrap``) turns the death of its command by signal N into exit code 128+N.
-A shim that is killed takes head and tail along (``interrupted``); the spill stays. Who can signal
-the gateway's user can kill shims: without another user or a sandbox, commands can.
+What is not: a shim that is killed takes head and tail along (``interrupted``); the spill stays. Who
+can signal the gateway's user can kill shims: without another user or a sandbox, commands can.
 """

@@ -45,6 +45,7 @@ class Command:
         self._closed = False
         self._waiters: set[asyncio.Future[None]] = set()
         self._link: asyncio.WriteTransport | None = None
+        self._say: Callable[[bytes], None] | None = None
 
     def changed(self) -> asyncio.Future[None]:
         """Wait for the next news from now on; done already where there can be none.
@@ -82,7 +83,7 @@ class Command:
         The grace is that of the spec, or shorter. A second call only makes it more urgent. After
         the end it is for the survivors.
         """
-        if self._link is None or self._closed:
+        if self._say is None or self._closed:
             return
         message: dict[str, object] = {"signal": int(number), "reason": reason.value}
         grace = 0.0 if number == signal.SIGKILL else self.spec.kill_grace_ms / 1000
@@ -90,7 +91,7 @@ class Command:
             message["grace"] = grace_ms / 1000
             grace = min(grace, grace_ms / 1000)
         self._expect(grace, lambda: self._closed)
-        self._link.write(json.dumps(message).encode() + b"\n")
+        self._say(json.dumps(message).encode() + b"\n")
 
     async def _until(self, reached: Callable[[], bool]) -> Status:
         while not reached():
@@ -161,14 +162,14 @@ class Command:
         if self._watch is not None:
             self._watch.expect(seconds, reached)
 
-    def attach(self, link: asyncio.WriteTransport) -> None:
-        """The connection to the shim stands."""
-        self._link = link
+    def attach(self, link: asyncio.WriteTransport, say: Callable[[bytes], None]) -> None:
+        """The connection to the shim stands; ``say`` sends it a line, and never fails."""
+        self._link, self._say = link, say
 
     def detach(self) -> None:
         """The shim has gone. Without a last word of its own it has died."""
         self._closed = True
-        self._link = None
+        self._link = self._say = None
         if self._watch is not None:
             self._watch.stop()
         if not self.status.final and self._accepted:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.sidecar import record, shim
 from gateway.sidecar.command import Command
+from gateway.sidecar.family import HOLD
 from gateway.sidecar.link import connect
 from gateway.sidecar.runner import Runner, SidecarError
 from gateway.sidecar.session import Session
@@ -92,6 +94,10 @@ class ProcessGroup:
         self.alone = False
         self.killed = 0
         self._swept = False
+        self._held = False
+
+    def watch(self, poll: select.poll) -> None:
+        """There is none: the session looks every now and then."""
 
     def reap(self) -> None:
         """Collect the leader; the others belong to somebody else."""
@@ -99,15 +105,36 @@ class ProcessGroup:
             pid, status = os.waitpid(self._leader.pid, os.WNOHANG)
             if pid == 0:
                 return
-            self.wait_status = status
-            self._leader.returncode = os.waitstatus_to_exitcode(status)
+            self._collect(status)
         # As long as the group has a member its number is not given again. None survives SIGKILL;
         # zombies stay members until somebody collects them.
         self.alone = self.alone or self._swept or not self._send(0)
 
+    def hold(self) -> bool:
+        """As in ``family.Family``; who waits for a child is told that it stands still, too."""
+        give_up = time.monotonic() + HOLD
+        if self.wait_status is None and not self._held:
+            os.kill(self._leader.pid, signal.SIGSTOP)
+        while self.wait_status is None and not self._held:
+            pid, status = os.waitpid(self._leader.pid, os.WNOHANG | os.WUNTRACED)
+            if pid and os.WIFSTOPPED(status):
+                # It is told once.
+                self._held = True
+            elif pid:
+                self._collect(status)
+            elif time.monotonic() >= give_up:
+                return True
+            else:
+                select.select([], [], [], 0.001)
+        return self._held
+
     def signal(self, number: int) -> None:
         """Send a signal to the group; it is counted as one process."""
-        if not self.alone and self._send(number) and number != signal.SIGCONT:
+        if self.alone or not self._send(number):
+            return
+        if number == signal.SIGCONT:
+            self._held = False
+        else:
             self.killed = 1
             self._swept = number == signal.SIGKILL
 
@@ -118,6 +145,10 @@ class ProcessGroup:
     def usage(self) -> tuple[float | None, int | None]:
         """Not known of one command among others."""
         return None, None
+
+    def _collect(self, status: int) -> None:
+        self.wait_status, self._held = status, False
+        self._leader.returncode = os.waitstatus_to_exitcode(status)
 
     def _send(self, number: int) -> bool:
         try:
@@ -174,6 +205,8 @@ def _run(spec: Spec, request: dict[str, Any], made: record.Record, control: sock
 
 
 def _start(spec: Spec, output: int) -> subprocess.Popen[bytes]:
+    if spec.wrap:
+        raise record.SpawnFailed("sandbox", errno.ENOSYS)
     user: dict[str, Any] = {}
     if spec.run_as is not None:
         user = {"user": spec.run_as[0], "group": spec.run_as[1], "extra_groups": []}

@@ -7,8 +7,11 @@ own, no capabilities).
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Literal
+
+from gateway.sidecar import sandbox
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +51,7 @@ def find_bwrap() -> str | None:
 
 
 def trial(bwrap: str) -> tuple[str, ...]:
-    """An argv that ends with 0 where sandboxes can be made. To be run once, before the first:
-    a sandbox that cannot be made looks like a command that fails.
-    """
+    """An argv that ends with 0 where sandboxes can be made, for who wants to know beforehand."""
     return (*bwrap_argv(bwrap, roots=(), cwd="/"), "/bin/sh", "-c", ":")
 
 
@@ -62,11 +63,12 @@ def bwrap_argv(
     hidden: Sequence[str] = (),
     network: bool = True,
 ) -> tuple[str, ...]:
-    """What stands before a command to shut it in; for ``Spec.wrap``.
+    """What stands before the first process of a sandbox to shut it in; for ``Spec.wrap``.
 
     ``roots`` are directories that stay writable, ``hidden`` ones that look empty (the spills of all
     commands), ``cwd`` is where the command starts. All are real, absolute paths. What lies deeper
-    wins over what it lies in. Raises ValueError where a directory is to be both.
+    wins over what it lies in. The interpreter of the first process can be read in any case, unless
+    its own directory is hidden. Raises ValueError where a directory is to be both.
     """
     if both := sorted(set(roots) & set(hidden)):
         raise ValueError(f"{both[0]} cannot be writable and hidden at once")
@@ -74,10 +76,18 @@ def bwrap_argv(
     mounts = [("/tmp", ["--tmpfs", "/tmp"])]  # noqa: S108 - the sandbox's own, empty
     mounts += [(root, ["--bind", root, root]) for root in roots]
     mounts += [(path, ["--tmpfs", path]) for path in hidden]
-    for _, mount in sorted(mounts, key=lambda mount: mount[0].rstrip("/").count("/")):
+    for place in sandbox.PLACES:
+        over = [path for path, _ in mounts if os.path.commonpath((path, place)) == path]
+        if over and max(over, key=_depth) not in (*roots, place):
+            mounts.append((place, ["--ro-bind", place, place]))
+    for _, mount in sorted(mounts, key=lambda mount: _depth(mount[0])):
         argv += mount
-    argv += ["--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    argv += ["--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts"]
     if not network:
         argv.append("--unshare-net")
     argv += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--chdir", cwd, "--"]
     return tuple(argv)
+
+
+def _depth(path: str) -> int:
+    return path.rstrip("/").count("/")

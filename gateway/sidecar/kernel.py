@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ SET_PDEATHSIG = 1
 SET_DUMPABLE = 4
 SET_CHILD_SUBREAPER = 36
 SET_NO_NEW_PRIVS = 38
+
+_EXITING = 0x4
+"""Of the flags in ``/proc/PID/stat``: it has begun to exit (PF_EXITING)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -42,28 +46,63 @@ class Process:
     alive: bool
 
 
-def process(pid: int) -> Process | None:
-    """The process of that number, None where there is none (any more)."""
+class Standing(Enum):
+    """What a process can still do."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """Nothing, until somebody lets it run on: it does not end in between."""
+    ENDING = "ending"
+    """Nothing any more: it has ended, or is on the way and reaches no other end by a signal."""
+
+
+def _stat(path: str) -> list[bytes]:
+    """The fields of a ``stat`` below /proc from the state on; none where there is no process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open(f"/proc/{path}/stat", "rb") as file:
             # The name stands in parentheses and may itself hold some.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
-    if len(fields) < 20:
+        return []
+    return fields if len(fields) >= 20 else []
+
+
+def _is_ending(fields: list[bytes]) -> bool:
+    return not fields or fields[0] in (b"Z", b"X") or bool(int(fields[6]) & _EXITING)
+
+
+def process(pid: int) -> Process | None:
+    """The process of that number, None where there is none (any more)."""
+    fields = _stat(str(pid))
+    if not fields:
         return None
     # A process whose main thread has ended is a zombie to look at, and yet runs on in others.
-    alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
+    several = int(fields[17]) > 1
+    alive = not _is_ending(fields) or (several and standing(pid) is not Standing.ENDING)
     return Process(pid, int(fields[1]), int(fields[19]), alive)
 
 
 def is_stopped(pid: int) -> bool:
     """Whether the process of that number has been stopped, as by SIGSTOP, and does nothing."""
+    return _stat(str(pid))[:1] in ([b"T"], [b"t"])
+
+
+def standing(pid: int) -> Standing:
+    """What the process of that number can still do, with all of its threads."""
+    found = _sweep(pid)
+    # A thread that ends its process wakes those that were seen to stand still before it.
+    return found if _sweep(pid) is found else Standing.RUNNING
+
+
+def _sweep(pid: int) -> Standing:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+        threads = [_stat(f"{pid}/task/{name}") for name in os.listdir(f"/proc/{pid}/task")]
     except OSError:
-        return False
+        return Standing.ENDING
+    left = [fields[0] for fields in threads if not _is_ending(fields)]
+    if not left:
+        return Standing.ENDING
+    return Standing.STOPPED if set(left) <= {b"T", b"t"} else Standing.RUNNING
 
 
 def _processes() -> Iterator[Process]:

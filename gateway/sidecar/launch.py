@@ -12,14 +12,18 @@ import os
 import resource
 import select
 import signal
+import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.sidecar import kernel
 from gateway.sidecar.record import SpawnFailed
 
+if TYPE_CHECKING:
+    from gateway.sidecar.sandbox import Sandbox
+
 SECONDS = 30.0
-"""For all between fork and exec: a dead network file system can hold a chdir for ever."""
+"""From fork to exec, also in a sandbox: a dead network file system can hold a chdir for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +35,14 @@ class Files:
     stdin: int | None
 
 
-def launch(request: dict[str, Any], files: Files) -> int:
-    """Fork and exec what the request says; the pid of the leader, which runs by then.
+def launch(request: dict[str, Any], files: Files, sandbox: Sandbox | None = None) -> int:
+    """Fork and exec what the request says, which runs by then; the pid of the process forked.
 
-    Raises SpawnFailed; nothing is left of the attempt then.
+    That is the leader, or what makes the sandbox and stays around it. Raises SpawnFailed; nothing
+    is left of the attempt then.
     """
     told, tell = os.pipe2(os.O_CLOEXEC)
-    shim = os.getpid()
+    shim, give_up = os.getpid(), time.monotonic() + SECONDS
     try:
         leader = os.fork()
     except OSError as error:
@@ -45,12 +50,15 @@ def launch(request: dict[str, Any], files: Files) -> int:
         os.close(tell)
         raise SpawnFailed("fork", error.errno or errno.EAGAIN) from None
     if leader == 0:
-        _become(request, files, shim, tell)
+        _become(request, files, shim, tell, sandbox)
     os.close(tell)
     try:
         failure = _what_it_says(told)
     finally:
         os.close(told)
+    if sandbox is not None:
+        left = give_up - time.monotonic()
+        failure = sandbox.await_start(left) if failure is None else sandbox.explain(failure)
     if failure is not None:
         os.kill(leader, signal.SIGKILL)
         # What hangs in the kernel dies when it comes back; waiting for it would hang as well.
@@ -72,11 +80,18 @@ def _what_it_says(told: int) -> SpawnFailed | None:
     return SpawnFailed(stage, int(number))
 
 
-def _become(request: dict[str, Any], files: Files, shim: int, tell: int) -> None:
-    """Turn this process, just forked, into the leader. Never returns."""
+def _become(
+    request: dict[str, Any], files: Files, shim: int, tell: int, sandbox: Sandbox | None
+) -> None:
+    """Turn this process, just forked, into the leader or the sandbox. Never returns."""
     stage = ["setup"]
     try:
-        _set_up(request, files, shim, stage)
+        _set_up(request, files, shim, stage, sandbox)
+        if sandbox is not None:
+            stage[0] = "sandbox"
+            argv = sandbox.argv()
+            # What a loader reads is the command's to set, and not for what shuts it in.
+            os.execve(argv[0], argv, {})  # noqa: S606 - its purpose
         stage[0] = "exec"
         os.execvpe(request["argv"][0], request["argv"], request["env"])  # noqa: S606 - its purpose
     except OSError as error:
@@ -103,7 +118,9 @@ def _is_nowhere(request: dict[str, Any]) -> bool:
     )
 
 
-def _set_up(request: dict[str, Any], files: Files, shim: int, stage: list[str]) -> None:
+def _set_up(
+    request: dict[str, Any], files: Files, shim: int, stage: list[str], sandbox: Sandbox | None
+) -> None:
     """Everything before exec, in the one order in which it works."""
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -112,7 +129,12 @@ def _set_up(request: dict[str, Any], files: Files, shim: int, stage: list[str]) 
     stage[0] = "stdio"
     _set_stdio(files)
     stage[0] = "limits"
-    _set_limits(request["limits"])
+    if sandbox is None:
+        for limit, value in limits_of(request["limits"]):
+            resource.setrlimit(limit, (value, value))
+    else:
+        # They are for the command, and set within: memory that is enough for it may not be for us.
+        sandbox.hand_over()
     _be_expendable(request["nice"], request["oom_score_adj"])
     os.umask(request["umask"])
     stage[0] = "run_as"
@@ -145,13 +167,14 @@ def _set_stdio(files: Files) -> None:
     os.dup2(files.output, 2)
 
 
-def _set_limits(limits: dict[str, int]) -> None:
-    """Soft and hard limits, as far down or up as this user may set them."""
+def limits_of(limits: dict[str, int]) -> list[tuple[int, int]]:
+    """Numbers and values, soft and hard, as far down or up as this user may set them."""
+    found = []
     for name, wanted in limits.items():
         number = getattr(resource, f"RLIMIT_{name.upper()}")
         hard = resource.getrlimit(number)[1]
-        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(number, (value, value))
+        found.append((number, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)))
+    return found
 
 
 def _be_expendable(nice: int, oom_score_adj: int) -> None:

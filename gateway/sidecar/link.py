@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -15,10 +16,13 @@ if TYPE_CHECKING:
 
 
 class Link(asyncio.Protocol):
-    """Feeds one command with what its shim says."""
+    """Feeds one command with what its shim says; ``voice``, owned, is to speak with the shim."""
 
-    def __init__(self, command: Command, lost: Callable[[Command], None]) -> None:
+    def __init__(
+        self, command: Command, voice: socket.socket, lost: Callable[[Command], None]
+    ) -> None:
         self._command = command
+        self._voice = voice
         self._lost = lost
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -26,7 +30,13 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is in the loop."""
         self._transport = cast("asyncio.Transport", transport)
-        self._command.attach(self._transport)
+        self._command.attach(self._transport, self._say)
+
+    def _say(self, line: bytes) -> None:
+        """A transport that cannot write does not read on either, and the last word of a shim that
+        has just ended would be lost. A shim that has 200 KB to read already is stopped."""
+        with suppress(OSError):
+            self._voice.send(line)
 
     def data_received(self, data: bytes) -> None:
         """Some lines, or parts of one."""
@@ -44,6 +54,7 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         """The shim has ended, or died."""
+        self._voice.close()
         self._command.detach()
         self._lost(self._command)
 
@@ -52,4 +63,9 @@ async def connect(command: Command, sock: socket.socket, lost: Callable[[Command
     """Put a connected stream socket, owned from here on, into the running loop."""
     sock.setblocking(False)
     loop = asyncio.get_running_loop()
-    await loop.create_unix_connection(lambda: Link(command, lost), sock=sock)
+    voice = sock.dup()
+    try:
+        await loop.create_unix_connection(lambda: Link(command, voice, lost), sock=sock)
+    except BaseException:
+        voice.close()
+        raise

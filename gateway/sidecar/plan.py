@@ -28,12 +28,6 @@ _SOCKETS = ("/run",)
 
 _RESOLVER = "/etc/resolv.conf"
 
-_UNSAFE = (
-    "GCONV_PATH", "GETCONF_DIR", "GLIBC_TUNABLES", "HOSTALIASES", "LOCALDOMAIN", "LOCPATH",
-    "MALLOC_TRACE", "NIS_PATH", "NLSPATH", "RESOLV_HOST_CONF", "RES_OPTIONS", "TZDIR",
-)  # fmt: skip
-"""What the C library ignores in programs with more rights than their caller, beside ``LD_*``."""
-
 
 @dataclass(frozen=True, slots=True)
 class Planner:
@@ -64,15 +58,12 @@ class Planner:
 
     def spec(self, id_: str, request: ExecRequest, cwd_fd: int, cwd: str) -> Spec:
         """What is to be run; ``cwd`` is the real path of what ``cwd_fd`` has open. Blocks."""
-        wrap, env = self.wrap(cwd), self.environment(request).variables
-        if wrap:
-            wrap, env = _apart(wrap, env)
         return Spec(
             id=id_,
             directory=os.path.join(self.spill_dir, id_),
             cwd=cwd,
             cwd_fd=cwd_fd,
-            env=env,
+            env=self.environment(request).variables,
             command=request.command,
             argv=request.argv,
             stdin=request.stdin or b"",
@@ -86,7 +77,7 @@ class Planner:
             tail_bytes=request.tail_bytes,
             limits=self._limits(),
             run_as=self.run_as,
-            wrap=wrap,
+            wrap=self.wrap(cwd),
         )
 
     def wrap(self, cwd: str) -> tuple[str, ...]:
@@ -130,17 +121,6 @@ class Planner:
         asked = self.exec_.limits
         wanted = {"cpu": asked.cpu, "as": asked.memory, "nproc": asked.processes}
         return {**LIMITS, **{name: value for name, value in wanted.items() if value is not None}}
-
-
-def _apart(wrap: tuple[str, ...], env: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Set within the sandbox what would make the program that builds it run code of the command's.
-
-    The others are not set so: an argv can be read by everybody.
-    """
-    unsafe = {name for name in env if name.startswith("LD_") or name in _UNSAFE}
-    within = [word for name in sorted(unsafe) for word in ("--setenv", name, env[name])]
-    rest = {name: value for name, value in env.items() if name not in unsafe}
-    return (*wrap[:_END], *within, *wrap[_END:]), rest
 
 
 def _resolver() -> list[str]:

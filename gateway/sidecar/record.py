@@ -23,12 +23,13 @@ _STATUS_NEW = ".status.new"
 
 
 class SpawnFailed(Exception):  # noqa: N818 - it names a state of the contract
-    """The command was not started; ``stage`` says at what."""
+    """The command was not started; ``stage`` says at what, ``said`` more than the errno does."""
 
-    def __init__(self, stage: str, number: int) -> None:
-        super().__init__(stage, number)
+    def __init__(self, stage: str, number: int, said: str | None = None) -> None:
+        super().__init__(stage, number, said)
         self.stage = stage
         self.number = number
+        self.said = said
 
     def as_dict(self) -> dict[str, Any]:
         """As it stands in the report."""
@@ -36,7 +37,7 @@ class SpawnFailed(Exception):  # noqa: N818 - it names a state of the contract
             "stage": self.stage,
             "errno": self.number,
             "name": errno.errorcode.get(self.number, "EIO"),
-            "message": os.strerror(self.number),
+            "message": self.said or os.strerror(self.number),
         }
 
 

@@ -8,7 +8,6 @@ write on. So nothing here ever stops draining because a process has ended.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import os
 import select
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.sidecar import pipes
+from gateway.sidecar.control import Control
 from gateway.sidecar.flood import Flood
 from gateway.sidecar.record import write_status
 
@@ -92,13 +92,10 @@ class Session:
         self._family = family
         self._policy = policy
         self._pipe = pipe
-        self._control: socket.socket | None = control
         self._directory = directory
         self._ending: Ending | None = None
         self._answered = False
         self._final = False
-        self._heard = b""
-        self._outbox = bytearray()
         self._progress_at = 0.0
         self._told = 0
         self._owed = 0
@@ -108,8 +105,8 @@ class Session:
         os.set_blocking(pipe, False)
         self._poll = select.poll()
         self._poll.register(pipe, select.POLLIN)
-        control.setblocking(False)
-        self._poll.register(control, select.POLLIN)
+        family.watch(self._poll)
+        self._control = Control(control, self._poll)
 
     def run(self, bell: ChildBell | None, tick: float | None = None) -> None:
         """Until nothing is left to do; ``bell`` rings when a child ends, ``tick`` is in seconds."""
@@ -124,9 +121,9 @@ class Session:
             for descriptor, events in ready:
                 if descriptor == self._pipe:
                     self._drain(events)
-                elif self._control is not None and descriptor == self._control.fileno():
+                elif self._control.is_at(descriptor):
                     self._listen()
-                    self._flush()
+                    self._control.flush()
             self._family.reap()
             self._advance(time.monotonic())
 
@@ -149,28 +146,15 @@ class Session:
             self._pipe = -1
 
     def _listen(self) -> None:
-        assert self._control is not None
-        try:
-            data = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+        heard = self._control.hear()
+        if heard is None:
             self._gone()
             return
-        *lines, self._heard = (self._heard + data).split(b"\n")
-        for line in lines:
-            told = json.loads(line)
+        for told in heard:
             self._end(told["reason"], told["signal"], told.get("grace"))
 
     def _gone(self) -> None:
         """The gateway has died, or does not want to know any more."""
-        assert self._control is not None
-        self._poll.unregister(self._control)
-        self._control.close()
-        self._control = None
-        self._outbox.clear()
         # Once it is over there is only what the command has left behind, and nobody to ask for it.
         if self._policy.on_gone == "kill" or self._final:
             self._end("server_shutdown")
@@ -220,7 +204,7 @@ class Session:
 
     def _time_out(self, now: float) -> None:
         # It may have ended since the last look: then it has done so by itself.
-        self._family.reap()
+        self._family.hold()
         self._note_exit(now)
         over = self._record.exit_at is not None
         if over and (self._policy.on_output_open != "wait" or pipes.has_no_writer(self._pipe)):
@@ -246,25 +230,23 @@ class Session:
             return
         self._ending = Ending(kill_at)
         if not self._final:
-            self._family.reap()
+            held = self._family.hold()
             self._note_exit(now)
-            self._give_reason(reason)
+            self._give_reason(reason, held=held)
         if number != signal.SIGKILL:
             self._family.signal(number)
             # What is stopped gets no other signal but SIGKILL.
             self._family.signal(signal.SIGCONT)
-            if self._record.exit_at is None and not self._family.killed:
-                # Nobody was there to be ended: it has ended by itself and is about to be collected.
-                self._record.reason, self._record.timed_out = "exit", False
 
-    def _give_reason(self, reason: str) -> None:
-        """Why the command ends. One that has ended did so for none of these reasons: what is ended
-        now are processes that it has left behind."""
+    def _give_reason(self, reason: str, *, held: bool) -> None:
+        """Why the command ends. One that has ended, or cannot be ``held`` because it does so right
+        now, did so for none of these reasons: what is ended now is what it has left behind."""
         record = self._record
-        if record.exit_at is None or reason == "output_open":
+        if held or reason == "output_open":
             record.reason = reason
-        elif not self._family.alone:
-            record.reason = "exit"
+            return
+        record.reason, record.timed_out = "exit", False
+        if self._family.living():
             record.warnings.append(f"processes that it had left behind were ended: {reason}")
 
     def _press(self, ending: Ending, now: float) -> None:
@@ -308,7 +290,7 @@ class Session:
             record.warnings.append("how the command ended is not known: it could not be killed")
         self._save()
         self._send("final", self._report(now), kept=True)
-        if self._control is None and self._ending is None:
+        if not self._control.open and self._ending is None:
             self._end("server_shutdown")
 
     def _tally(self) -> None:
@@ -317,7 +299,7 @@ class Session:
         record.cpu_seconds, record.max_rss_kb = family.usage()
 
     def _over(self) -> bool:
-        if not self._final or self._outbox:
+        if not self._final or self._control.busy:
             return False
         given_up = self._ending is not None and self._ending.given_up(time.monotonic())
         return self._family.alone or given_up
@@ -338,34 +320,15 @@ class Session:
         if kept:
             message["head"] = base64.b64encode(self._sink.head).decode()
             message["tail"] = base64.b64encode(self._sink.tail).decode()
-        self._put(message)
+        self._control.put(message)
 
     def _tell_progress(self, now: float) -> None:
         # Where the gateway does not read, a newer one will do.
-        if self._sink.seen > self._told and now >= self._progress_at and not self._outbox:
+        if self._sink.seen > self._told and now >= self._progress_at and not self._control.busy:
             self._told = self._sink.seen
             self._progress_at = now + PROGRESS
-            self._put({"event": "progress", "bytes": self._told, "spilled": self._sink.written})
-
-    def _put(self, message: dict[str, Any]) -> None:
-        if self._control is not None:
-            self._outbox += json.dumps(message).encode() + b"\n"
-            self._flush()
-
-    def _flush(self) -> None:
-        control = self._control
-        if control is None:
-            return
-        try:
-            while self._outbox:
-                del self._outbox[: control.send(self._outbox)]
-        except BlockingIOError:
-            self._poll.modify(control, select.POLLIN | select.POLLOUT)
-            return
-        except OSError:
-            # The poll will say that it is closed.
-            self._outbox.clear()
-        self._poll.modify(control, select.POLLIN)
+            told = {"event": "progress", "bytes": self._told, "spilled": self._sink.written}
+            self._control.put(told)
 
     def _wait(self, tick: float | None) -> float | None:
         """Milliseconds to the next thing to do; None: only what comes in can change anything."""
@@ -374,7 +337,7 @@ class Session:
             times.append(self._next_in(self._ending))
         elif not self._final:
             times.append(self._next_deadline())
-        if not self._final and self._sink.seen > self._told and not self._outbox:
+        if not self._final and self._sink.seen > self._told and not self._control.busy:
             times.append(self._progress_at)
         if not times or (soonest := min(times)) == math.inf:
             return None

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.sidecar import family, kernel, launch, record, session, sink
+from gateway.sidecar import family, kernel, launch, record, sandbox, session, sink
 
 PIPE = 1 << 20
 """Bytes of the pipe that are asked for; an ordinary user gets 64 pipes of this size."""
@@ -76,7 +76,7 @@ def run(
     bell = kernel.ChildBell()
     try:
         policy = policy_of(request)
-        leader = launch.launch(request, launch.Files(write, files.cwd, files.stdin))
+        relatives = start(request, launch.Files(write, files.cwd, files.stdin))
     except record.SpawnFailed as failure:
         made.state, made.spawn_failed = "spawn_failed", failure
         with suppress(OSError):
@@ -86,16 +86,24 @@ def run(
     for descriptor in (write, files.cwd, files.stdin):
         if descriptor is not None:
             os.close(descriptor)
-    made.leader, made.exec_at = leader, time.monotonic()
+    made.leader, made.exec_at = relatives.leader.pid, time.monotonic()
     session.Session(
         made,
         sink.Sink(spill, bounds_of(request), os.path.join(made.directory, record.SPILL)),
-        family.Descendants(leader, wrapped=request["wrapped"]),
+        relatives,
         policy,
         pipe=read,
         control=control,
         directory=directory,
     ).run(bell)
+
+
+def start(request: dict[str, Any], files: launch.Files) -> family.Descendants:
+    """Start the leader, in a sandbox where there is to be one. Raises SpawnFailed."""
+    if not request["wrap"]:
+        return family.Descendants(launch.launch(request, files))
+    box = sandbox.Sandbox(request, launch.limits_of(request["limits"]), files.output)
+    return family.Boxed(launch.launch(request, files, box), box)
 
 
 def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:

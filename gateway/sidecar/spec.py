@@ -32,8 +32,8 @@ class Spec:
     it when ``spawn`` has returned. ``cwd`` names the same directory, and is used without it.
 
     ``directory`` holds the spill (``output``) and ``status.json``; it must not exist, its parent
-    must. ``env`` is the whole environment. ``run_as`` is (uid, gid) and needs root. ``wrap`` stands
-    before the argv: see ``gateway.sidecar.isolation``.
+    must. ``env`` is the whole environment. ``run_as`` is (uid, gid) and needs root. ``wrap`` is the
+    argv of a sandbox: see ``gateway.sidecar.isolation``.
 
     Times are in milliseconds, sizes in bytes. After ``timeout_ms`` every process of the command
     gets SIGTERM, and SIGKILL ``kill_grace_ms`` later. When the leader has ended and others hold its
@@ -94,9 +94,8 @@ class Spec:
         return "pidns" if self.wrap else "subreaper"
 
     def full_argv(self) -> list[str]:
-        """What is executed: the sandbox, then the shell, then the command."""
-        inner = self.argv or (*shell(), "-c", self.command or "")
-        return [*self.wrap, *inner]
+        """What is executed, within ``wrap``: the argv, or the shell and the command."""
+        return list(self.argv or (*shell(), "-c", self.command or ""))
 
     def request(self, asked: float) -> dict[str, Any]:
         """As the shim reads it; ``asked`` is now, in seconds of the monotonic clock."""
@@ -104,7 +103,7 @@ class Spec:
             "id": self.id,
             "directory": self.directory,
             "argv": self.full_argv(),
-            "wrapped": bool(self.wrap),
+            "wrap": list(self.wrap),
             "containment": self.containment,
             "cwd": self.cwd,
             "env": dict(self.env),

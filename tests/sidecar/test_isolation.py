@@ -51,3 +51,23 @@ def test_what_lies_deeper_is_mounted_later() -> None:
 def test_a_directory_is_not_writable_and_hidden_at_once() -> None:
     with pytest.raises(ValueError, match="/a cannot be writable and hidden"):
         isolation.bwrap_argv("bwrap", roots=["/a"], cwd="/a", hidden=["/a"])
+
+
+@pytest.mark.parametrize(
+    ("place", "roots", "hidden", "bound"),
+    [
+        ("/usr", [], ["/srv"], False),
+        ("/tmp/py", [], [], True),  # noqa: S108 - named, not used
+        ("/tmp/work/py", ["/tmp/work"], [], False),  # noqa: S108 - named, not used
+        ("/srv/a/py", [], ["/srv/a"], True),
+        ("/srv/py", [], ["/srv/py"], False),
+    ],
+)
+def test_the_interpreter_of_the_first_process_can_be_read_wherever_it_lies(
+    monkeypatch: pytest.MonkeyPatch, place: str, roots: list[str], hidden: list[str], bound: bool
+) -> None:
+    monkeypatch.setattr("gateway.sidecar.sandbox.PLACES", (place,))
+    argv = " ".join(isolation.bwrap_argv("bwrap", roots=roots, cwd="/", hidden=hidden))
+    assert (f"--ro-bind {place} {place}" in argv) == bound
+    if bound:
+        assert argv.index("--tmpfs") < argv.index(f"--ro-bind {place}")

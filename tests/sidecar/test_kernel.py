@@ -71,6 +71,46 @@ def test_a_zombie_is_not_alive() -> None:
     os.waitpid(pid, 0)
 
 
+def test_who_stands_still_cannot_end_in_between() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        assert kernel.standing(sleeping.pid) is kernel.Standing.RUNNING
+        sleeping.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, sleeping.pid, os.WSTOPPED | os.WNOWAIT)
+        assert kernel.standing(sleeping.pid) is kernel.Standing.STOPPED
+        sleeping.kill()
+        os.waitid(os.P_PID, sleeping.pid, os.WEXITED | os.WNOWAIT)
+        assert kernel.standing(sleeping.pid) is kernel.Standing.ENDING
+    assert kernel.standing(sleeping.pid) is kernel.Standing.ENDING
+
+
+@pytest.mark.parametrize(
+    ("threads", "expected"),
+    [
+        ({"1": b"S 0"}, kernel.Standing.RUNNING),
+        ({"1": b"S 4"}, kernel.Standing.ENDING),
+        ({"1": b"Z 4", "2": b"S 64"}, kernel.Standing.RUNNING),
+        ({"1": b"Z 4", "2": b"T 64"}, kernel.Standing.STOPPED),
+        ({"1": b"T 0", "2": b"R 0"}, kernel.Standing.RUNNING),
+        ({"1": b"R 4", "2": b"D 68"}, kernel.Standing.ENDING),
+        ({}, kernel.Standing.ENDING),
+    ],
+)
+def test_a_process_that_has_begun_to_exit_is_not_alive_if_no_thread_of_it_is(
+    monkeypatch: pytest.MonkeyPatch, threads: dict[str, bytes], expected: kernel.Standing
+) -> None:
+    def stat(path: str) -> list[bytes]:
+        state, flags = threads[path.rpartition("/")[2]].split()
+        rest = [b"9", b"0", b"0", b"0", b"0", flags, *[b"0"] * 10, b"%d" % len(threads), b"0", b"7"]
+        return [state, *rest]
+
+    monkeypatch.setattr(kernel, "_stat", stat)
+    monkeypatch.setattr(os, "listdir", lambda _: list(threads))
+    assert kernel.standing(1) is expected
+    if threads:
+        found = kernel.process(1)
+        assert found == kernel.Process(1, 9, 7, expected is not kernel.Standing.ENDING)
+
+
 def test_the_kernels_refusal_is_an_error() -> None:
     with pytest.raises(OSError, match="Invalid argument"):
         kernel.prctl(kernel.SET_PDEATHSIG, 1_000)

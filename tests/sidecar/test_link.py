@@ -75,6 +75,15 @@ async def test_a_shim_that_was_never_there_is_not_an_interruption(shim: Shim) ->
     assert not shim.command.status.final
 
 
+async def test_a_kill_that_finds_no_shim_any_more_does_not_lose_its_last_word(shim: Shim) -> None:
+    shim.say(event="accepted")
+    shim.say(event="final", status={"id": "x", "state": "exited", "exit_code": 0})
+    shim.sock.close()
+    shim.command.kill()
+    status = await within(5, shim.command.closed())
+    assert (status.state, status.exit_code) == (State.EXITED, 0)
+
+
 async def test_no_news_is_missed_between_a_look_and_the_wait(shim: Shim) -> None:
     news = shim.command.changed()
     shim.say(event="progress", bytes=1, spilled=1)

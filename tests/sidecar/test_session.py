@@ -5,6 +5,7 @@ import base64
 import hashlib
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from gateway.sidecar.command import Command
 from gateway.sidecar.link import connect
 from gateway.sidecar.runner import Runner
 from gateway.sidecar.sink import Bounds, Sink
-from gateway.sidecar.status import Reason, State
+from gateway.sidecar.status import Reason, State, Status
 from tests.sidecar.support import (
     Bench,
     eventually,
@@ -312,6 +313,33 @@ async def test_a_stopped_process_can_end_itself(runner: Runner, bench: Bench) ->
     assert (status.exit_code, command.head) == (6, b"on\nbye\n")
 
 
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGKILL])
+async def test_a_clean_exit_is_never_told_as_an_end_that_came_first(
+    runner: Runner, bench: Bench, number: signal.Signals | None
+) -> None:
+    """The deadline, or a kill, meets the very end of commands: before it, after it, within it."""
+    ended: list[Status] = []
+
+    async def one(sleep: float) -> None:
+        timeout = 30 if number is None else 20_000
+        command = await runner.spawn(bench.spec(f"exec sleep {sleep:.4f}", timeout_ms=timeout))
+        if number is not None:
+            await asyncio.sleep(0.03)
+            command.kill(number)
+        ended.append(await within(10, command.ended()))
+
+    for batch in range(20):
+        await asyncio.gather(*(one(0.022 + (batch + step / 5) / 2_000) for step in range(5)))
+    by_itself = [status for status in ended if status.signal is None]
+    assert len(ended) == 100
+    assert by_itself, "none of them met its end"
+    for status in by_itself:
+        assert (status.exit_code, status.reason, status.timed_out) == (0, Reason.EXIT, False)
+    for status in ended:
+        if status.signal is not None:
+            assert status.reason is (Reason.TIMEOUT if number is None else Reason.KILLED)
+
+
 async def test_kill_with_a_signal_and_a_reason(runner: Runner, bench: Bench) -> None:
     script = "trap 'echo int; exit 7' INT; echo on; while :; do sleep 0.02; done"
     command = await runner.spawn(bench.spec(script, kill_grace_ms=10_000))
@@ -359,8 +387,14 @@ class Immortal:
     killed = 3
     rounds = 0
 
+    def watch(self, poll: select.poll) -> None:
+        pass
+
     def reap(self) -> None:
         pass
+
+    def hold(self) -> bool:
+        return True
 
     def signal(self, number: int) -> None:
         self.rounds += number == signal.SIGKILL

@@ -22,15 +22,21 @@ class Relatives:
         self.next_status: int | None = None
         self.alone = False
         self.killed = 0
-        self.there = 1
+        self.still = True
         self.sent: list[int] = []
+
+    def watch(self, poll: select.poll) -> None:
+        pass
 
     def reap(self) -> None:
         self.wait_status = self.next_status
 
+    def hold(self) -> bool:
+        self.reap()
+        return self.still and self.wait_status is None
+
     def signal(self, number: int) -> None:
         self.sent.append(number)
-        self.killed += self.there
 
     def living(self) -> int:
         return 0 if self.alone else 1
@@ -136,13 +142,13 @@ def test_an_output_without_a_writer_is_not_told_as_open(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "reason", "timed_out"), [(0, "exit", False), (1, "timeout", True)]
+    ("still", "reason", "timed_out"), [(False, "exit", False), (True, "timeout", True)]
 )
 def test_who_was_gone_when_the_deadline_came_has_ended_by_itself(
-    scene: Scene, there: int, reason: str, timed_out: bool
+    scene: Scene, still: bool, reason: str, timed_out: bool
 ) -> None:
-    """One that is just exiting can neither be collected yet nor be signalled."""
-    scene.family.there = there
+    """One that is just exiting can neither be collected yet nor be held."""
+    scene.family.still = still
     scene.session._advance(101.1)
     assert scene.family.sent
     assert (scene.record.reason, scene.record.timed_out) == (reason, timed_out)

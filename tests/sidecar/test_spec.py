@@ -32,9 +32,12 @@ def test_a_contradiction_is_named(changed: dict[str, Any], words: str) -> None:
         Spec(**(GOOD | changed))
 
 
-def test_a_sandbox_stands_before_the_shell() -> None:
+def test_a_sandbox_is_told_apart_from_what_it_holds() -> None:
     made = Spec(**(GOOD | {"wrap": ("bwrap", "--")}))
-    assert made.full_argv()[:2] == ["bwrap", "--"]
+    request = made.request(0.0)
+    assert request["wrap"] == ["bwrap", "--"]
+    assert request["argv"] == made.full_argv()
+    assert "bwrap" not in request["argv"]
     assert made.full_argv()[-2:] == ["-c", "true"]
     assert made.containment == "pidns"
 

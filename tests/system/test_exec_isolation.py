@@ -128,6 +128,8 @@ async def test_a_sandbox_hides_keys_outputs_and_other_processes(
     assert "secret" not in got.text
     assert not exists(f"{open_place}/out")
     assert int(got.text.split()[-1]) < 10
+    assert (got.detail["survivors"], len(running(nap))) == (1, 1)
+    await site.ask("DELETE", f"/{got.id}")
     assert await eventually(lambda: not running(nap))
     loaded = await site.run("echo $LD_PRELOAD", env={"LD_PRELOAD": "/no/such.so"})
     assert loaded.text.splitlines()[-1] == "/no/such.so"
@@ -136,6 +138,8 @@ async def test_a_sandbox_hides_keys_outputs_and_other_processes(
     assert (await site.run("ls /run; touch /run/x && ls /run")).text == "x\n"
     missing = await site.run("no-such-program")
     assert missing.json["exit_code"] == 127
+    missing = await site.ask("POST", json={"argv": ["no-such-program"]})
+    assert (missing.status, missing.json["spawn_error"]["name"]) == (422, "ENOENT")
 
 
 @pytest.mark.usefixtures("bwrap")
