@@ -174,6 +174,13 @@ def real_shell(environ: Mapping[str, str]) -> str:
     return "/bin/sh"
 
 
+def umask() -> str:
+    """The caller's, as the endpoint wants it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return f"{mask:04o}"
+
+
 def directory() -> str:
     """The caller's. Raises :class:`CallError` where it is gone."""
     try:

@@ -96,6 +96,7 @@ def _run(arguments: argparse.Namespace, argv: list[str]) -> int:
     request: dict[str, Any] = {
         "cwd": here,
         "env": variables,
+        "umask": exec_caller.umask(),
         "timeout_ms": limit,
         # A connection that breaks is made again; who wants the command to end says so.
         "on_disconnect": "continue",

@@ -36,10 +36,10 @@ usage: gateway sh [OPTIONS] [SHELL FLAGS] -c COMMAND [NAME ARG...]
        gateway-bash [SHELL FLAGS] -c COMMAND [NAME ARG...]
 
 Runs COMMAND at the gateway's endpoint for shell commands as `bash -c COMMAND` would here: with this
-directory, environment, standard input and exit code. Its output comes when it has ended: whole, or
-the beginning, the end and the path of the file that has all of it. (The beginning comes earlier if
-it runs for more than two seconds.) Standard error is part of standard output, in the order of
-writing.
+directory, environment, umask, standard input and exit code. Its output comes when it has ended:
+whole, or the beginning, the end and the path of the file that has all of it. (The beginning comes
+earlier if it runs for more than two seconds.) Standard error is part of standard output, in the
+order of writing.
 
 SHELL FLAGS are those of bash (-l, -i, -e, -o NAME, -lc, ...) and reach it unchanged. Without -c
 (a script, -s, an interactive shell) nothing goes to the endpoint: the real shell takes the place of
@@ -195,6 +195,7 @@ def _shell(options: Options) -> int:
             "argv": [shell, *options.rest],
             "cwd": exec_caller.directory(),
             "env": variables,
+            "umask": exec_caller.umask(),
             "timeout_ms": options.timeout_ms,
             "on_disconnect": "kill",
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import binascii
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -35,6 +36,7 @@ MAX_MS = 3_600_000
 MAX_PATH = 4095
 
 _MAX_KEY = 255
+_OCTAL = re.compile("0?[0-7]{3}")
 _NAME_SHOWN = 40
 
 
@@ -51,13 +53,15 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One command, with every default in place. Times are in milliseconds, sizes in bytes.
 
     Exactly one of ``command`` and ``argv`` is set. ``cwd`` is ``None`` where the server chooses;
-    ``stdin`` is ``None`` for an empty one; ``wait_ms`` is ``None`` for as long as it takes.
+    ``umask`` is what files that the command makes do without; ``stdin`` is ``None`` for an empty
+    one; ``wait_ms`` is ``None`` for as long as it takes.
     """
 
     command: str | None = None
     argv: tuple[str, ...] | None = None
     cwd: str | None = None
     env: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    umask: int = 0o022
     stdin: bytes | None = None
     timeout_ms: int = 120_000
     kill_grace_ms: int = 3_000
@@ -217,6 +221,12 @@ def _env(value: object) -> Mapping[str, str]:
     return MappingProxyType(dict(value))
 
 
+def _umask(value: object) -> int:
+    if not isinstance(value, str) or not _OCTAL.fullmatch(value):
+        raise ValueError('must be three or four octal digits in a string such as "0022"')
+    return int(value, 8)
+
+
 def _stdin(value: object) -> bytes:
     return _bounded(_text(value).encode())
 
@@ -291,6 +301,7 @@ _FIELDS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
         "argv": _argv,
         "cwd": _path,
         "env": _env,
+        "umask": _umask,
         "stdin": _stdin,
         "stdin_b64": _stdin_b64,
         "timeout_ms": _number(1, MAX_MS, "milliseconds"),

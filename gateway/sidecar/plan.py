@@ -66,6 +66,7 @@ class Planner:
             env=self.environment(request).variables,
             command=request.command,
             argv=request.argv,
+            umask=request.umask,
             stdin=request.stdin or b"",
             timeout_ms=request.timeout_ms,
             kill_grace_ms=request.kill_grace_ms,

@@ -102,6 +102,20 @@ def test_it_is_a_shell(gateway: Gateway, here: Path) -> None:
     assert gateway("sh", "--timeout", "0.3", "-c", "sleep 30").returncode == 124
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_what_a_command_makes_is_for_whom_the_caller_says(
+    gateway: Gateway, here: Path, mask: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        assert gateway("sh", "-c", f"echo x >sh{mask}").returncode == 0
+        assert gateway("exec", "--shell", f"echo x >exec{mask}").returncode == 0
+    finally:
+        os.umask(before)
+    for name in ("sh", "exec"):
+        assert (here / f"{name}{mask}").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def test_the_command_sees_neither_the_token_nor_the_way_to_it(gateway: Gateway) -> None:
     seen = gateway("sh", "-c", "env", env={"VARIABLE": "value", "COPY": TOKEN}).stdout
     assert b"VARIABLE=value\n" in seen

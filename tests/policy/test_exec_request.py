@@ -49,6 +49,7 @@ def test_a_command_alone_gets_the_defaults() -> None:
         "argv": None,
         "cwd": None,
         "env": {},
+        "umask": 0o022,
         "stdin": None,
         "timeout_ms": 120_000,
         "kill_grace_ms": 3_000,
@@ -70,6 +71,7 @@ def test_every_field_is_read() -> None:
         "argv": ["ls", "-l", ""],
         "cwd": "/repo",
         "env": {"OPENAI_API_KEY": "x", "a.b": ""},
+        "umask": "0077",
         "stdin": "é",
         "timeout_ms": 3_600_000,
         "kill_grace_ms": 0,
@@ -88,6 +90,7 @@ def test_every_field_is_read() -> None:
     expected = body | {
         "command": None,
         "argv": ("ls", "-l", ""),
+        "umask": 0o077,
         "stdin": "é".encode(),
         "preview": Look(ansi="keep", cr="keep"),
     }
@@ -160,6 +163,9 @@ def test_a_body_that_asks_for_nothing_is_refused(body: bytes, message: str) -> N
         ({"max_output_bytes": CAP + 1}, "max_output_bytes must be 1073741824 or less, the server"),
         ({"head_bytes": 250_000}, "head_bytes and tail_bytes must be 262144 or less together."),
         ({"tail_bytes": 262_145}, "tail_bytes must be a whole number of bytes, 0 to 262144."),
+        ({"umask": 18}, 'umask must be three or four octal digits in a string such as "0022".'),
+        ({"umask": "1022"}, 'umask must be three or four octal digits in a string such as "0022".'),
+        ({"umask": "029"}, 'umask must be three or four octal digits in a string such as "0022".'),
         ({"on_output_open": "x"}, 'on_output_open must be one of "return", "wait", "kill".'),
         ({"on_disconnect": 1}, 'on_disconnect must be one of "kill", "continue".'),
         ({"background": 1}, "background must be true or false."),
