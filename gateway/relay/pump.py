@@ -306,7 +306,8 @@ class Pump:
         if not self._flowing:
             self._start()
         if out:
-            out = self._without_mark(out)
+            if not self._begun:
+                out = self._without_mark(out)
             down.send(out)
             self._call.record.bytes_down += len(out)
         else:
@@ -337,9 +338,9 @@ class Pump:
         """The same without the byte order mark that a stream may begin with, where keepalives have
         taken the first place: it would be a part of the name of a field.
         """
-        if self._begun:
+        begun, self._begun = self._begun, True
+        if begun:
             return out
-        self._begun = True
         return out.removeprefix(BOM) if self._call.pulse.beaten else out
 
     async def _wait_for_client(self) -> None:

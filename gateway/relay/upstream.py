@@ -113,6 +113,9 @@ class Endpoint:
         return target
 
 
+_receive: Final = ResponseHandler.data_received  # by its name: this is done with every read
+
+
 class _Protocol(ResponseHandler):
     """aiohttp's, but that it also tells the reader of a body when what follows is no HTTP.
 
@@ -145,11 +148,11 @@ class _Protocol(ResponseHandler):
                 break
             end = found.end() - len(self._last)
             self._last = b""
-            super().data_received(data[:end])
+            _receive(self, data[:end])
             data = data[end:]
             if not data:
                 return
-        super().data_received(data)
+        _receive(self, data)
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
         body = self._payload

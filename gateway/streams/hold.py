@@ -52,6 +52,11 @@ class HoldBack:
         self._parts.clear()
         return whole
 
+    def shift(self, seconds: float) -> None:
+        """Leave so many seconds out of its clock."""
+        if self.until is not None:
+            self.until += seconds
+
     def expired(self, now: float) -> bool:
         """Whether bytes have been waited for long enough."""
         return self.until is not None and not self.released and now >= self.until

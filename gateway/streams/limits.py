@@ -29,6 +29,13 @@ class Limits:
     silent_phase: float = 900.0
     linger: float = 2.0
 
+    @property
+    def silences(self) -> tuple[float, float]:
+        """How long after progress the line may be silent: where content is awaited, and where the
+        protocol says that silence is normal.
+        """
+        return self.gap, min(self.silent_phase, SILENT_LINE)
+
     def after_progress(self, progress: float, heartbeat: float | None, *, waiting: bool) -> float:
         """The moment at which silence becomes a stall.
 
@@ -36,10 +43,7 @@ class Limits:
         last sign of life since then, if any. A heartbeat never moves the deadline past ``progress``
         plus the longer limit.
         """
-        if waiting:
-            longest, silent = self.silent_phase, min(self.silent_phase, SILENT_LINE)
-        else:
-            longest, silent = self.gap_alive, self.gap
+        longest, silent = self.silent_phase if waiting else self.gap_alive, self.silences[waiting]
         if heartbeat is None or heartbeat < progress:
             return progress + silent
         return min(progress + longest, heartbeat + silent)

@@ -81,11 +81,12 @@ class Observer(Tally):
     def _read(self, block: bytes) -> Kind | None:
         """The kind of a block; None for ``[DONE]``."""
         try:
-            whole = block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block
-            if whole and len(block) > _LEAST:
+            if block.startswith(b"data: {") and b"\n" not in block and b"\r" not in block:
                 self._begun = True
-                return self._reader.read(b"", block[6:])
-            block = self._without_mark(block)
+                kind = self._reader.read(b"", block[6:])
+                return kind if kind is not _OPAQUE or len(block) > _LEAST else _HEARTBEAT
+            if not self._begun:
+                block = self._without_mark(block)
             name, data, fields = parse_block(block)
             if data is None:
                 return self._reader.read_bare(block) if fields else _HEARTBEAT

@@ -52,9 +52,9 @@ class Stream(Observer):
     """
 
     __slots__ = (
-        "_ended_at", "_ended_since", "_flowing", "_hold", "_passive", "_started",
-        "broke_after_finish", "closed", "cut", "deadline", "lingered", "must_abort", "protocol",
-        "repaired", "verdict",
+        "_ended_at", "_ended_since", "_flowing", "_hold", "_passive", "_silences",
+        "_started", "broke_after_finish", "closed", "cut", "deadline", "lingered", "must_abort",
+        "protocol", "repaired", "verdict",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +78,7 @@ class Stream(Observer):
         at_once = self._passive or not settings.known
         self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=at_once)
         self._started = now
+        self._silences = None if settings.limits is None else settings.limits.silences
         self._ended_at: float | None = None
         self._ended_since: float | None = None
         self._flowing = False
@@ -180,11 +181,8 @@ class Stream(Observer):
         self._started += seconds
         self._shift(seconds)
         if self._ended_at is not None:
-            self._ended_at += seconds
-        if self._ended_since is not None:
-            self._ended_since += seconds
-        if self._hold.until is not None:
-            self._hold.until += seconds
+            self._ended_at, self._ended_since = self._ended_at + seconds, None
+        self._hold.shift(seconds)
         if not self.closed:
             self.deadline = self._next_deadline()
 
@@ -201,7 +199,10 @@ class Stream(Observer):
             # The last piece of an answer may bring its finish along.
             self._ended_at, self._ended_since = now, None
             self._flowing = False
-        self.deadline = self._next_deadline()
+            self.deadline = self._next_deadline()
+        elif self._silences is not None:
+            # What `_next_deadline` comes to here.
+            self.deadline = now + self._silences[self.facts.waiting]
         return chunk
 
     def _take(
@@ -250,8 +251,8 @@ class Stream(Observer):
         if self._ended and (progressed or self._ended_at is None):
             self._ended_at = now
         out = self._hand_on(out)
-        content = self.first_content_at is not None
-        self._flowing = content and self.committed and self._ended_at is None and not self._passive
+        flows = self.first_content_at is not None and self._ended_at is None and not self._passive
+        self._flowing = flows and self.committed
         return out
 
     def _stop(self, before: bytes, block: bytes, last: bytes) -> bytes:
