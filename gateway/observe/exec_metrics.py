@@ -19,7 +19,7 @@ OUTCOMES = (
     "exit0", "nonzero", "signal", "timeout", "killed", "client_gone", "output_limit",
     "server_shutdown", "spawn_failed", "interrupted", "rejected",
 )  # fmt: skip
-INCOMPLETE = ("output_limit", "write_error", "interrupted", "end_not_seen")
+INCOMPLETE = ("output_limit", "client_limit", "write_error", "interrupted", "end_not_seen")
 OTHER = "other"
 
 _ERRNOS = frozenset(errno.errorcode.values())

@@ -30,6 +30,9 @@ MAX_STRING = 128 * KiB - 1
 MAX_TOGETHER = 1 * MiB
 """Bytes of all arguments, and of all variables; Linux takes 2 MiB of both."""
 
+DEFAULT_OUTPUT = 1024 * MiB
+"""Bytes of output that are kept where the request says nothing."""
+
 MAX_STDIN = 8 * MiB
 MAX_PREVIEW = 256 * KiB
 MAX_MS = 3_600_000
@@ -69,10 +72,11 @@ class ExecRequest(msgspec.Struct, frozen=True, kw_only=True):
     on_output_open: Literal["return", "wait", "kill"] = "return"
     wait_ms: int | None = None
     on_disconnect: Literal["kill", "continue"] = "kill"
-    max_output_bytes: int = 2**30
+    max_output_bytes: int = DEFAULT_OUTPUT
     on_output_limit: Literal["kill", "drain"] = "kill"
     head_bytes: int = 8_192
     tail_bytes: int = 20_480
+    sha256: bool = False
     preview: Look = Look()
     background: bool = False
 
@@ -95,7 +99,7 @@ def parse(body: bytes, max_output: int) -> ExecRequest:
         raise ExecError(400, "Only one of stdin and stdin_b64 may be given.")
     if "stdin_b64" in values:
         values["stdin"] = values.pop("stdin_b64")
-    limit = values.setdefault("max_output_bytes", min(max_output, 2**30))
+    limit = values.setdefault("max_output_bytes", min(max_output, DEFAULT_OUTPUT))
     if limit > max_output:
         raise ExecError(
             400, f"max_output_bytes must be {max_output} or less, the server's exec.max_output."
@@ -314,6 +318,7 @@ _FIELDS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
         "on_output_limit": _word("kill", "drain"),
         "head_bytes": _number(0, MAX_PREVIEW, "bytes"),
         "tail_bytes": _number(0, MAX_PREVIEW, "bytes"),
+        "sha256": _flag,
         "preview": _look,
         "background": _flag,
     }

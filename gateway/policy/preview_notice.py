@@ -20,6 +20,7 @@ Reason = Literal[
 ]
 
 _ERROR_LIMIT = 80
+_WHY = 300
 
 _ENDED_BY = {
     "timeout": "The command ran into its timeout and was ended",
@@ -37,7 +38,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     ``complete``: the end was seen and all is in the file, which holds ``spilled`` bytes; ``error``
     says why that may be less: ``output_limit`` or the name of an errno. ``open``: more may come,
     for the command runs or has left a process behind. ``path`` is the file, or its URL, as the
-    client may know it; ``""`` if there is none.
+    client may know it; ``""`` if there is none. ``problem``: why nothing was started.
     """
 
     bytes: int
@@ -51,6 +52,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason = "exit"
     signal: int | None = None
     signal_name: str | None = None
+    problem: str | None = None
 
 
 def of_whole(facts: Facts, drawn_over: int = 0) -> str:
@@ -125,7 +127,8 @@ def _ended(facts: Facts) -> str:
     if facts.state in ("queued", "running"):
         return ""
     if facts.state == "spawn_failed":
-        return "The command could not be started."
+        why = f": {bounded(escape_controls(facts.problem), _WHY)}" if facts.problem else ""
+        return f"The command could not be started{why.rstrip('.')}."
     signal = f"signal {facts.signal}" if facts.signal is not None else ""
     if signal and facts.signal_name:
         signal += f" ({facts.signal_name})"

@@ -24,12 +24,12 @@ _BY_REASON = {
 }
 
 
-def ended(status: Status, kill_signal: str) -> Ended:
-    """For the metrics."""
+def ended(status: Status, kill_signal: str, *, own_limit: bool = False) -> Ended:
+    """For the metrics; ``own_limit``: its client asked for less than the server would keep."""
     error = status.output.spill.error
     return Ended(
         outcome=outcome(status),
-        incomplete=incomplete(status),
+        incomplete=incomplete(status, own_limit=own_limit),
         write_error=None if error in (None, OUTPUT_LIMIT) else error,
         output_bytes=status.output.bytes,
         killed=status.killed,
@@ -54,14 +54,14 @@ def outcome(status: Status) -> str:
     return "exit0" if status.exit_code == 0 else "nonzero"
 
 
-def incomplete(status: Status) -> str | None:
+def incomplete(status: Status, *, own_limit: bool = False) -> str | None:
     """Why the output is not all there; None where it is, or where there is none to be had."""
     if status.output.complete or status.state is State.SPAWN_FAILED:
         return None
     if status.state is State.INTERRUPTED:
         return "interrupted"
     if status.output.spill.error == OUTPUT_LIMIT:
-        return "output_limit"
+        return "client_limit" if own_limit else "output_limit"
     return "write_error" if status.output.spill.error else "end_not_seen"
 
 

@@ -179,6 +179,7 @@ def _facts(view: View) -> Facts:
         reason=(status.reason or Reason.EXIT).value,
         signal=status.signal,
         signal_name=status.signal_name,
+        problem=None if status.spawn_error is None else status.spawn_error.message,
     )
 
 

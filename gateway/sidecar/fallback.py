@@ -29,6 +29,8 @@ from gateway.sidecar.sink import Sink
 from gateway.sidecar.status import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.sidecar.spec import Spec
 
 _TICK = 0.05
@@ -55,7 +57,7 @@ class ThreadRunner:
     async def start(self) -> None:
         """Nothing has to be started."""
 
-    async def spawn(self, spec: Spec) -> Command:
+    async def spawn(self, spec: Spec, begun: Callable[[Command], None] = lambda _: None) -> Command:
         """As ``runner.Runner.spawn``."""
         if self._stopped:
             raise SidecarError("No command can be started any more: the server is stopping.")
@@ -63,6 +65,7 @@ class ThreadRunner:
         ours, theirs = socket.socketpair()
         await connect(command, ours, self._commands.discard)
         self._commands.add(command)
+        begun(command)
         name = f"command-{spec.id}"
         asked = time.monotonic()
         threading.Thread(target=_main, args=(spec, theirs, asked), name=name, daemon=True).start()
@@ -180,31 +183,40 @@ def _main(spec: Spec, control: socket.socket, asked: float) -> None:
 
 def _run(spec: Spec, request: dict[str, Any], made: record.Record, control: socket.socket) -> None:
     directory, spill = record.make_directory(spec.directory)
-    read, write = os.pipe()
     try:
-        leader = _start(spec, write)
+        leader, read = _start(spec, spill)
+        made.leader, made.exec_at = leader.pid, time.monotonic()
+        Session(
+            made,
+            Sink(spill, shim.bounds_of(request), os.path.join(spec.directory, record.SPILL)),
+            ProcessGroup(leader),
+            shim.policy_of(request),
+            pipe=read,
+            control=control,
+            directory=directory,
+        ).run(None, _TICK)
+    finally:
+        os.close(directory)
+
+
+def _start(spec: Spec, spill: int) -> tuple[subprocess.Popen[bytes], int]:
+    """The leader, and where its output can be read. Raises SpawnFailed, the spill closed."""
+    try:
+        read, write = os.pipe()
+    except OSError as error:
+        os.close(spill)
+        raise record.SpawnFailed("pipe", error.errno or errno.EMFILE) from None
+    try:
+        return _execute(spec, write), read
     except record.SpawnFailed:
         os.close(read)
         os.close(spill)
-        os.close(directory)
         raise
     finally:
         os.close(write)
-    made.leader, made.exec_at = leader.pid, time.monotonic()
-    sink = Sink(spill, shim.bounds_of(request), os.path.join(spec.directory, record.SPILL))
-    Session(
-        made,
-        sink,
-        ProcessGroup(leader),
-        shim.policy_of(request),
-        pipe=read,
-        control=control,
-        directory=directory,
-    ).run(None, _TICK)
-    os.close(directory)
 
 
-def _start(spec: Spec, output: int) -> subprocess.Popen[bytes]:
+def _execute(spec: Spec, output: int) -> subprocess.Popen[bytes]:
     if spec.wrap:
         raise record.SpawnFailed("sandbox", errno.ENOSYS)
     user: dict[str, Any] = {}

@@ -199,7 +199,7 @@ class Boxed(Descendants):
 
     def usage(self) -> tuple[float | None, int | None]:
         """As it was told last; without the sandbox itself."""
-        return self._usage or super().usage()
+        return self._usage or (None, None)
 
     def _members(self) -> list[kernel.Process]:
         return [found for found in super()._members() if found.pid not in self._frame]

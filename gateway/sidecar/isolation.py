@@ -25,7 +25,7 @@ def missing(
     """Why a level cannot be had here, in one sentence; None where it can.
 
     ``platform`` is ``sys.platform``, ``bwrap`` the path of the program or None: see
-    :func:`find_bwrap`. Whether the system lets bwrap work, :func:`trial` tells.
+    :func:`find_bwrap`. Whether the system lets bwrap work, only a trial tells.
     """
     if level == "none":
         return None
@@ -50,25 +50,21 @@ def find_bwrap() -> str | None:
     return shutil.which("bwrap")
 
 
-def trial(bwrap: str) -> tuple[str, ...]:
-    """An argv that ends with 0 where sandboxes can be made, for who wants to know beforehand."""
-    return (*bwrap_argv(bwrap, roots=(), cwd="/"), "/bin/sh", "-c", ":")
-
-
 def bwrap_argv(
     bwrap: str,
     *,
     roots: Sequence[str],
     cwd: str,
     hidden: Sequence[str] = (),
-    network: bool = True,
+    files: Sequence[tuple[str, str]] = (),
 ) -> tuple[str, ...]:
     """What stands before the first process of a sandbox to shut it in; for ``Spec.wrap``.
 
     ``roots`` are directories that stay writable, ``hidden`` ones that look empty (the spills of all
-    commands), ``cwd`` is where the command starts. All are real, absolute paths. What lies deeper
-    wins over what it lies in. The interpreter of the first process can be read in any case, unless
-    its own directory is hidden. Raises ValueError where a directory is to be both.
+    commands), ``cwd`` is where the command starts, and ``files`` are shown read-only: each as it
+    is, and where. All are real, absolute paths. What lies deeper wins over what it lies in. The
+    interpreter of the first process can be read in any case, unless its own directory is hidden.
+    Raises ValueError where a directory is to be both.
     """
     if both := sorted(set(roots) & set(hidden)):
         raise ValueError(f"{both[0]} cannot be writable and hidden at once")
@@ -82,9 +78,9 @@ def bwrap_argv(
             mounts.append((place, ["--ro-bind", place, place]))
     for _, mount in sorted(mounts, key=lambda mount: _depth(mount[0])):
         argv += mount
+    for file, place in files:
+        argv += ["--ro-bind", file, place]
     argv += ["--unshare-pid", "--as-pid-1", "--unshare-ipc", "--unshare-uts"]
-    if not network:
-        argv.append("--unshare-net")
     argv += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--chdir", cwd, "--"]
     return tuple(argv)
 

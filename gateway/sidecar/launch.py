@@ -35,11 +35,14 @@ class Files:
     stdin: int | None
 
 
-def launch(request: dict[str, Any], files: Files, sandbox: Sandbox | None = None) -> int:
+def launch(
+    request: dict[str, Any], files: Files, control: int, sandbox: Sandbox | None = None
+) -> int:
     """Fork and exec what the request says, which runs by then; the pid of the process forked.
 
-    That is the leader, or what makes the sandbox and stays around it. Raises SpawnFailed; nothing
-    is left of the attempt then.
+    That is the leader, or what makes the sandbox and stays around it. ``control`` is the socket to
+    the gateway: what comes there before the command runs can only mean that it shall not. Raises
+    SpawnFailed; nothing is left of the attempt then.
     """
     told, tell = os.pipe2(os.O_CLOEXEC)
     shim, give_up = os.getpid(), time.monotonic() + SECONDS
@@ -53,26 +56,31 @@ def launch(request: dict[str, Any], files: Files, sandbox: Sandbox | None = None
         _become(request, files, shim, tell, sandbox)
     os.close(tell)
     try:
-        failure = _what_it_says(told)
+        failure = _what_it_says(told, control)
     finally:
         os.close(told)
     if sandbox is not None:
         left = give_up - time.monotonic()
-        failure = sandbox.await_start(left) if failure is None else sandbox.explain(failure)
+        failure = sandbox.explain(failure) if failure else sandbox.await_start(left, control)
     if failure is not None:
         os.kill(leader, signal.SIGKILL)
         # What hangs in the kernel dies when it comes back; waiting for it would hang as well.
-        os.waitpid(leader, os.WNOHANG if failure.number == errno.ETIMEDOUT else 0)
+        hangs = failure.number in (errno.ETIMEDOUT, errno.ECANCELED)
+        os.waitpid(leader, os.WNOHANG if hangs else 0)
         raise failure
     return leader
 
 
-def _what_it_says(told: int) -> SpawnFailed | None:
+def _what_it_says(told: int, control: int) -> SpawnFailed | None:
     """None once exec has closed the pipe."""
     poll = select.poll()
     poll.register(told, select.POLLIN)
-    if not poll.poll(SECONDS * 1000):
+    poll.register(control, select.POLLIN)
+    ready = [descriptor for descriptor, _ in poll.poll(SECONDS * 1000)]
+    if not ready:
         return SpawnFailed("exec", errno.ETIMEDOUT)
+    if told not in ready:
+        return SpawnFailed("start", errno.ECANCELED)
     said = os.read(told, 256).decode()
     if not said:
         return None

@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gateway.policy import exec_env
 from gateway.sidecar import hiding, isolation, workdir
 from gateway.sidecar import refusal as refused
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from gateway.config.model import Exec
     from gateway.policy.exec_request import ExecRequest
 
-
-_END = -3
-"""Where a sandbox's argv ends but for ``--chdir DIRECTORY --``."""
 
 _SOCKETS = ("/run",)
 """Where programs of the system listen. Who may speak with all of them is in no sandbox."""
@@ -76,6 +75,7 @@ class Planner:
             max_output_bytes=request.max_output_bytes,
             head_bytes=request.head_bytes,
             tail_bytes=request.tail_bytes,
+            want_sha256=request.sha256,
             limits=self._limits(),
             run_as=self.run_as,
             wrap=self.wrap(cwd),
@@ -99,9 +99,8 @@ class Planner:
         roots = [root for root in self.roots if os.path.isdir(root)]
         hidden = [path for path in (self.spill_dir, *_SOCKETS) if os.path.isdir(path)]
         hidden = [path for path in {*hidden, *secrets.directories} if path not in roots]
-        wrap = isolation.bwrap_argv(bwrap, roots=roots, cwd=cwd, hidden=sorted(hidden))
-        masks = (word for file in secrets.files for word in ("--ro-bind", os.devnull, file))
-        return (*wrap[:_END], *_resolver(), *masks, *wrap[_END:])
+        files = [*_resolver(), *((os.devnull, file) for file in secrets.files)]
+        return isolation.bwrap_argv(bwrap, roots=roots, cwd=cwd, hidden=sorted(hidden), files=files)
 
     def exposed(self) -> str | None:
         """Why a sandbox would not hide what it has to, in one sentence; None where it would."""
@@ -124,11 +123,11 @@ class Planner:
         return {**LIMITS, **{name: value for name, value in wanted.items() if value is not None}}
 
 
-def _resolver() -> list[str]:
+def _resolver() -> list[tuple[str, str]]:
     """Names of hosts are looked up with a file that often lies where sockets do."""
     real = os.path.realpath(_RESOLVER)
     within = any(real.startswith(f"{path}/") for path in _SOCKETS)
-    return ["--ro-bind", real, real] if within and os.path.isfile(real) else []
+    return [(real, real)] if within and os.path.isfile(real) else []
 
 
 def run_as(exec_: Exec) -> tuple[int, int] | None:
@@ -171,6 +170,9 @@ def refusal(exec_: Exec, *, root: bool, platform: str = sys.platform) -> str | N
     )
     if missing is not None:
         return f"exec.isolation cannot be had: {missing}"
+    limits = msgspec.structs.astuple(exec_.limits)
+    if platform != "linux" and any(limit is not None for limit in limits):
+        return "exec.limits can be had on Linux only: take them out, or run the gateway on Linux."
     as_root = user is not None and user[0] == 0
     if not exec_.allow_root and (as_root or (root and exec_.isolation == "none")):
         return (

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from gateway.policy.exec_request import ExecError
+from gateway.policy.redact import escape_controls
 from gateway.sidecar.status import SpawnError
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ def not_spawned(stage: str, error: OSError) -> RefusedError:
     """The system would not have it."""
     number = error.errno or errno.EIO
     message = os.strerror(number)
+    which = f"{stage} ({escape_controls(str(error.filename))})" if error.filename else stage
     return RefusedError(
         422,
-        f"The command was not started, for its {stage} cannot be used: {message}.",
+        f"The command was not started, for its {which} cannot be used: {message}.",
         spawn_error=SpawnError(stage, number, errno.errorcode.get(number, "EIO"), message),
     )

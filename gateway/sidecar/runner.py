@@ -24,6 +24,8 @@ from gateway.sidecar.link import connect
 from gateway.sidecar.status import Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gateway.sidecar.spec import Spec
 
 _ZYGOTE = Path(__file__).with_name("zygote.py")
@@ -59,15 +61,16 @@ class Runner:
         """Start the zygote. Raises SidecarError."""
         await self._living_zygote()
 
-    async def spawn(self, spec: Spec) -> Command:
+    async def spawn(self, spec: Spec, begun: Callable[[Command], None] = lambda _: None) -> Command:
         """Start a command; it runs, or has failed to start, when this returns.
 
-        A failure of the command's own is its status, ``spawn_failed``. Raises SidecarError where
-        no command can be started.
+        ``begun`` gets it before that, so that it can be killed: then it is not started. A failure
+        of the command's own is its status, ``spawn_failed``. Raises SidecarError where no command
+        can be started.
         """
         for _ in range(2):
             try:
-                command = await self._try(spec)
+                command = await self._try(spec, begun)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise SidecarError(f"No command can be started: {reason}.") from None
@@ -113,7 +116,7 @@ class Runner:
                 self._zygote = await _Zygote.start()
             return self._zygote
 
-    async def _try(self, spec: Spec) -> Command:
+    async def _try(self, spec: Spec, begun: Callable[[Command], None]) -> Command:
         zygote = await self._living_zygote()
         command = Command(spec)
         command.watch(self._end_shim)
@@ -121,6 +124,7 @@ class Runner:
         with theirs:
             await connect(command, ours, self._commands.discard)
             self._commands.add(command)
+            begun(command)
             try:
                 handed = await asyncio.to_thread(_files, spec, time.monotonic())
                 try:

@@ -90,15 +90,20 @@ class Sandbox:
         os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
         os.dup2(self._complaints, 2)
 
-    def await_start(self, seconds: float) -> SpawnFailed | None:
-        """Wait until the command has been executed, or what kept it from that. Blocks."""
+    def await_start(self, seconds: float, control: int) -> SpawnFailed | None:
+        """Wait until the command has been executed, or what kept it from that. Blocks.
+
+        ``control`` is the socket to the gateway: who is heard there before has changed his mind.
+        """
         self._theirs.close()
         for descriptor in (self._code, self._plan):
             os.close(descriptor)
         give_up = time.monotonic() + seconds
         try:
             while True:
-                told = self._next(give_up - time.monotonic())
+                told = self._next(give_up - time.monotonic(), control)
+                if told is None and time.monotonic() < give_up:
+                    return SpawnFailed("start", errno.ECANCELED)
                 if told is None:
                     late = f"{_NONE}: it takes too long"
                     return SpawnFailed("sandbox", errno.ETIMEDOUT, late)
@@ -133,18 +138,22 @@ class Sandbox:
             return
         yield told
 
-    def _next(self, seconds: float) -> Told | None:
+    def _next(self, seconds: float, control: int) -> Told | None:
+        """The next message; None where the gateway is heard first, or nothing in time."""
         poll = select.poll()
         poll.register(self.report, select.POLLIN)
-        return self._receive() if poll.poll(max(0.0, seconds * 1000)) else None
+        # As long as the command waits for its leave, the gateway may still have none of it.
+        poll.register(control, select.POLLIN)
+        ready = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds * 1000))]
+        return self._receive() if ready and control not in ready else None
 
     def _receive(self) -> Told:
         size = socket.CMSG_SPACE(_CREDENTIALS.size)
         try:
             data, ancillary, _, _ = self.report.recvmsg(256, size)
         except ConnectionResetError:
-            # It has ended, and there was something that it had not read.
-            data, ancillary = b"", []
+            # It has ended with something unread, which is told once, before what it had said.
+            data, ancillary, _, _ = self.report.recvmsg(256, size)
         sender = 0
         for level, kind, value in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):

@@ -13,8 +13,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.config import ConfigError, parse_address
+from gateway.observe import logs
 from gateway.policy.exec_access import Guard
-from gateway.sidecar import kernel, listener, plan
+from gateway.sidecar import kernel, listener, plan, sandbox
 from gateway.sidecar.endpoint import Endpoint
 from gateway.sidecar.fallback import make_runner
 from gateway.sidecar.folder import Folder
@@ -89,6 +90,7 @@ class Sidecar:
         if refusal is not None:
             raise ConfigError([refusal])
         folder = self._folder = _open_folder(exec_.spill_dir)
+        _look_for_roots(exec_)
         planner = Planner.of(exec_, folder.path, self._environ, self._secret_files)
         if (exposed := planner.exposed()) is not None:
             raise ConfigError([exposed])
@@ -164,8 +166,17 @@ def _open_folder(path: str) -> Folder:
         ) from None
 
 
+def _look_for_roots(exec_: Exec) -> None:
+    """One may come later, with a disk; where it is a mistake, its commands would say so only."""
+    for root in exec_.allowed_roots:
+        if not os.path.isdir(root):
+            logs.logger().warning("exec_root_missing", path=root)
+
+
 def _try_sandbox(planner: Planner) -> None:
-    """Where a sandbox is asked for it is tried once: the program alone does not make one."""
+    """Where a sandbox is asked for it is tried once: the program alone does not make one, and the
+    first process of each is of this interpreter.
+    """
     try:
         wrap = planner.wrap("/")
     except RefusedError as error:
@@ -174,7 +185,7 @@ def _try_sandbox(planner: Planner) -> None:
         return
     try:
         done = subprocess.run(  # noqa: S603 - bubblewrap, around a program that does nothing
-            [*wrap, "/bin/sh", "-c", ":"],
+            [*wrap, sandbox.PYTHON, "-I", "-S", "-c", ""],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             env={},
@@ -190,7 +201,8 @@ def _try_sandbox(planner: Planner) -> None:
     raise ConfigError(
         [
             f"exec.isolation cannot be had: bwrap makes no sandbox here ({said}): allow user "
-            'namespaces, or choose "uid" or "none".'
+            f"namespaces, let the gateway's user read {sandbox.PYTHON} without capabilities, or "
+            'choose "uid" or "none".'
         ]
     )
 

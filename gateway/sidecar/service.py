@@ -18,7 +18,7 @@ import msgspec
 
 from gateway.observe import exec_log, logs
 from gateway.observe.exec_metrics import Gauges
-from gateway.policy.exec_request import ExecError, ExecRequest
+from gateway.policy.exec_request import DEFAULT_OUTPUT, ExecError, ExecRequest
 from gateway.sidecar import account, refusal, workdir
 from gateway.sidecar.folder import Meta, new_id
 from gateway.sidecar.runner import SidecarError
@@ -223,7 +223,8 @@ class Service:
             raise
         finally:
             left()
-        self._account(entry, told)
+        most = min(self._exec.max_output, DEFAULT_OUTPUT)
+        self._account(entry, told, own_limit=request.max_output_bytes < most)
         await self.store.sweep()
         await command.closed()
         entry.command = None
@@ -262,7 +263,7 @@ class Service:
             spec = await asyncio.to_thread(self._planner.spec, entry.id, request, descriptor, real)
             await asyncio.to_thread(folder.announce, entry.meta)
             exec_log.started(told)
-            command = await self._runner.spawn(spec)
+            command = await self._runner.spawn(spec, lambda early: self._begin(entry, early))
         except SidecarError as error:
             raise refusal.unavailable(str(error)) from None
         except OSError as error:
@@ -274,11 +275,14 @@ class Service:
             await asyncio.to_thread(folder.adopt, entry.id)
         return command
 
-    async def _follow(self, entry: Entry, command: Command, left: Once) -> None:
-        """Take over what the shim tells, up to its last word."""
+    def _begin(self, entry: Entry, command: Command) -> None:
+        """It is about to be started: who does not want it any more can still have it stopped."""
         entry.command = command
         if not entry.wanted:
             self.kill(entry, signal.SIGTERM, Reason.CLIENT_GONE)
+
+    async def _follow(self, entry: Entry, command: Command, left: Once) -> None:
+        """Take over what the shim tells, up to its last word."""
         while not command.status.final:
             status = command.status
             if status.state is State.OUTPUT_OPEN and status is not entry.status:
@@ -320,7 +324,7 @@ class Service:
 
     def _give_up(self, entry: Entry, problem: ExecError, told: exec_log.Asked) -> None:
         """Nothing has run. Only who was told to come back for it finds a record that says why."""
-        entry.problem = problem
+        entry.problem, entry.command = problem, None
         if entry.promised:
             self.store.free_key(entry)
             entry.status = account.not_started(entry.status, problem)
@@ -343,8 +347,9 @@ class Service:
         entry.command = None
         entry.wake()
 
-    def _account(self, entry: Entry, told: exec_log.Asked) -> None:
-        self._metrics.ended(account.ended(entry.status, entry.kill_signal))
+    def _account(self, entry: Entry, told: exec_log.Asked, *, own_limit: bool) -> None:
+        ended = account.ended(entry.status, entry.kill_signal, own_limit=own_limit)
+        self._metrics.ended(ended)
         exec_log.ended(told, account.result(entry.status))
 
     async def _delete(self, entry: Entry) -> None:

@@ -61,6 +61,8 @@ class Ending:
 
     kill_at: float
     """When SIGKILL is sent next."""
+    sent: set[int]
+    """Signals that its processes have been sent; each once, for a second one means more to some."""
     first_round: float | None = None
     """When it was sent first."""
     owed: int | None = None
@@ -227,13 +229,19 @@ class Session:
         kill_at = now + (wait if grace is None else min(wait, grace))
         if self._ending is not None:
             self._ending.kill_at = min(self._ending.kill_at, kill_at)
+            self._ask(self._ending, number)
             return
-        self._ending = Ending(kill_at)
+        self._ending = Ending(kill_at, set())
         if not self._final:
             held = self._family.hold()
             self._note_exit(now)
             self._give_reason(reason, held=held)
-        if number != signal.SIGKILL:
+        self._ask(self._ending, number)
+
+    def _ask(self, ending: Ending, number: int) -> None:
+        """Send a signal that asks, if it has not been sent."""
+        if number != signal.SIGKILL and number not in ending.sent:
+            ending.sent.add(number)
             self._family.signal(number)
             # What is stopped gets no other signal but SIGKILL.
             self._family.signal(signal.SIGCONT)
@@ -356,6 +364,8 @@ class Session:
         return min(background, self._held_since + policy.output_grace)
 
     def _next_in(self, ending: Ending) -> float:
+        if self._final and self._family.alone:
+            return math.inf  # the gateway has not read the last word: the poll tells when it does
         if not self._family.alone:
             return ending.kill_at
         if ending.drained_at is None:

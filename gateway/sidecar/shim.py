@@ -76,7 +76,8 @@ def run(
     bell = kernel.ChildBell()
     try:
         policy = policy_of(request)
-        relatives = start(request, launch.Files(write, files.cwd, files.stdin))
+        own = launch.Files(write, files.cwd, files.stdin)
+        relatives = start(request, own, control.fileno())
     except record.SpawnFailed as failure:
         made.state, made.spawn_failed = "spawn_failed", failure
         with suppress(OSError):
@@ -98,12 +99,12 @@ def run(
     ).run(bell)
 
 
-def start(request: dict[str, Any], files: launch.Files) -> family.Descendants:
+def start(request: dict[str, Any], files: launch.Files, control: int) -> family.Descendants:
     """Start the leader, in a sandbox where there is to be one. Raises SpawnFailed."""
     if not request["wrap"]:
-        return family.Descendants(launch.launch(request, files))
+        return family.Descendants(launch.launch(request, files, control))
     box = sandbox.Sandbox(request, launch.limits_of(request["limits"]), files.output)
-    return family.Boxed(launch.launch(request, files, box), box)
+    return family.Boxed(launch.launch(request, files, control, box), box)
 
 
 def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:

@@ -105,7 +105,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """From the end of the leader to the end of the output."""
     cpu_ms: float | None = None
     max_rss_kb: int | None = None
-    """At least the size of a shim, from which the command was forked."""
+    """At least the size of what it was forked from: a shim, or the first of a sandbox."""
     spawn_error: SpawnError | None = None
     leader: int | None = None
     shim: Shim = Shim()

@@ -61,6 +61,7 @@ def test_a_command_alone_gets_the_defaults() -> None:
         "on_output_limit": "kill",
         "head_bytes": 8_192,
         "tail_bytes": 20_480,
+        "sha256": False,
         "preview": Look(ansi="strip", cr="collapse"),
         "background": False,
     }
@@ -83,6 +84,7 @@ def test_every_field_is_read() -> None:
         "on_output_limit": "drain",
         "head_bytes": 0,
         "tail_bytes": 262_144,
+        "sha256": True,
         "preview": {"ansi": "keep", "cr": "keep"},
         "background": True,
     }

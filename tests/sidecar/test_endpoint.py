@@ -147,7 +147,9 @@ async def test_an_output_beyond_the_limit_is_told_and_never_called_complete(site
     check_invariants(drained, site)
     again = await site.ask("GET", f"/{drained.id}")
     assert again.json == drained.json
-    assert site.number("gateway_exec_incomplete_total", "output_limit") == 2
+    # As much as its client had asked for: nobody is to be woken for it.
+    assert site.number("gateway_exec_incomplete_total", "client_limit") == 2
+    assert site.number("gateway_exec_incomplete_total", "output_limit") == 0
 
 
 async def test_a_timeout_kills_the_grandchildren_and_keeps_the_output(site: Site) -> None:

@@ -195,7 +195,7 @@ if os.geteuid() == 0:
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
 try:
-    launch.launch(json.load(sys.stdin), launch.Files(1, None, None))
+    launch.launch(json.load(sys.stdin), launch.Files(1, None, None), os.pipe()[0])
 except SpawnFailed as failure:
     print(failure.stage, failure.number)
 """

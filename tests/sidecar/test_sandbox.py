@@ -1,9 +1,12 @@
 """The first process of a sandbox and its shim; a shell is in the place of what makes sandboxes."""
 
+import asyncio
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,18 +126,63 @@ async def test_a_sandbox_that_never_comes_about_is_given_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, write = os.pipe()
+    quiet, hung_up = socket.socketpair()
     box = sandbox.Sandbox(bench.spec("true", wrap=WRAP).request(0.0), [], write)
-    failure = box.await_start(0.01)
+    failure = box.await_start(0.01, quiet.fileno())
     assert isinstance(failure, SpawnFailed)
     assert (failure.stage, failure.as_dict()["name"]) == ("sandbox", "EPERM")
     box.report.close()
     box = sandbox.Sandbox(bench.spec("true", wrap=WRAP).request(0.0), [], write)
     # Somebody else holds the other end, as a sandbox that hangs does.
     held = box._theirs.dup()
-    failure = box.await_start(0.01)
+    failure = box.await_start(0.01, quiet.fileno())
     assert failure is not None
     assert failure.as_dict()["name"] == "ETIMEDOUT"
     held.close()
+    box.report.close()
+    box = sandbox.Sandbox(bench.spec("true", wrap=WRAP).request(0.0), [], write)
+    held = box._theirs.dup()
+    hung_up.close()
+    failure = box.await_start(10, quiet.fileno())
+    assert failure is not None
+    assert failure.as_dict()["name"] == "ECANCELED"
+    held.close()
+    quiet.close()
+    box.report.close()
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["killed", "gone"])
+async def test_what_nobody_waits_for_any_more_is_not_started(
+    runner: Runner, bench: Bench, gone: bool
+) -> None:
+    """The sandbox takes its time, and somebody changes his mind."""
+    slow = wrap(f'touch {bench.directory}/asked; sleep 0.5; exec "$@"')
+    early: list[Any] = []
+    spec = bench.spec(f"touch {bench.directory}/ran", wrap=slow)
+    starting = asyncio.ensure_future(runner.spawn(spec, early.append))
+    assert await eventually((bench.directory / "asked").exists)
+    if gone:
+        starting.cancel()  # its end of the connection is closed, as by the death of the gateway
+    else:
+        early[0].kill(signal.SIGTERM)
+        status = (await within(5, starting)).status
+        assert status.state is State.SPAWN_FAILED
+        assert status.spawn_error is not None
+        assert status.spawn_error.name == "ECANCELED"
+    await asyncio.sleep(0.7)
+    assert not (bench.directory / "ran").exists()
+
+
+async def test_what_an_end_left_unread_hides_nothing_of_what_was_said(bench: Bench) -> None:
+    read, write = os.pipe()
+    box = sandbox.Sandbox(bench.spec("true", wrap=WRAP).request(0.0), [], write)
+    box.report.send(b"go")
+    box._theirs.send(b"ended 256 0.1 10")
+    box._theirs.close()
+    box.report.setblocking(False)
+    assert [told.words for told in box.hear()] == [[b"ended", b"256", b"0.1", b"10"], []]
     box.report.close()
     os.close(read)
     os.close(write)

@@ -1,6 +1,7 @@
 """Who may run how much, the same request twice, shims that die, and the end of the gateway."""
 
 import asyncio
+import hashlib
 import io
 import json
 import os
@@ -76,6 +77,12 @@ async def test_who_leaves_the_queue_is_never_run(make_site: MakeSite) -> None:
     assert not (site.repo / "ran").exists()
 
 
+async def test_the_digest_of_the_output_is_told_on_request(site: Site) -> None:
+    got = await site.run("printf abc", sha256=True)
+    assert got.detail["output"]["spill"]["sha256"] == hashlib.sha256(b"abc").hexdigest()
+    assert (await site.run("printf abc")).detail["output"]["spill"]["sha256"] is None
+
+
 async def test_a_wait_that_is_over_in_the_queue_keeps_the_place(make_site: MakeSite) -> None:
     site = await make_site(max_running=1)
     await site.run(gate(site), background=True)
@@ -111,9 +118,11 @@ async def test_what_was_promised_and_cannot_start_tells_why(make_site: MakeSite)
         False,
     )
     assert told.json["error"]["code"] == "spawn_failed"
-    assert "cwd cannot be used: No such file" in told.json["error"]["message"]
+    why = f"its cwd ({site.repo / 'gone'}) cannot be used: No such file"
+    assert why in told.json["error"]["message"]
     assert told.json["spawn_error"]["name"] == "ENOENT"
-    assert told.text == "[The command could not be started. There is no output.]"
+    reason = "No such file or directory"
+    assert told.text == f"[The command could not be started: {reason}. There is no output.]"
     events = (await site.ask("GET", f"/{got.id}/events")).body
     assert b"event: end" in events
     (site.repo / "gone").mkdir()

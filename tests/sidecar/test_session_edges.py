@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -153,3 +154,25 @@ def test_who_was_gone_when_the_deadline_came_has_ended_by_itself(
     assert scene.family.sent
     assert (scene.record.reason, scene.record.timed_out) == (reason, timed_out)
     os.close(scene.write)
+
+
+def test_nothing_turns_round_while_the_gateway_does_not_read(scene: Scene) -> None:
+    """All has been told and all have gone, but the last word is still here."""
+    scene.session._end("killed")
+    os.close(scene.write)
+    scene.family.next_status, scene.family.alone = 0, True
+    scene.session._drain(select.POLLIN)
+    scene.family.reap()
+    for moment in (101.0, 110.0):
+        scene.session._advance(moment)
+    assert scene.session._final
+    assert scene.session._wait(None) is None
+
+
+def test_a_second_signal_is_sent_and_the_same_one_is_not(scene: Scene) -> None:
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        scene.session._end("killed", number)
+    os.close(scene.write)
+    asked = [number for number in scene.family.sent if number != signal.SIGCONT]
+    assert asked == [signal.SIGINT, signal.SIGTERM]
+    assert scene.record.reason == "killed"

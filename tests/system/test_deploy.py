@@ -86,7 +86,7 @@ async def test_prometheus_takes_the_metrics_of_commands(tmp_path: Path) -> None:
             metrics = await response.read()
     finally:
         await served.close()
-    assert b'gateway_exec_incomplete_total{reason="output_limit"} 1.0' in metrics
+    assert b'gateway_exec_incomplete_total{reason="client_limit"} 1.0' in metrics
     # Each reason is there before it has happened: what comes into being with 1 never increases.
     assert b'gateway_exec_incomplete_total{reason="write_error"} 0.0' in metrics
     assert said(need("promtool"), "check", "metrics", given=metrics) == ""
@@ -102,6 +102,8 @@ tests:
         values: 0x5 1x30
       - series: gateway_exec_incomplete_total{{instance="i", reason="output_limit"}}
         values: 0x35
+      - series: gateway_exec_incomplete_total{{instance="i", reason="client_limit"}}
+        values: 0x5 1x30
     alert_rule_test:
       - {{eval_time: 5m, alertname: OutputsAreIncomplete}}
       - eval_time: 8m

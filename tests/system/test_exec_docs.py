@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 PAGES = ("README.md", "docs/exec.md")
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 EXPORTS = re.compile(r"```sh\n(export GATEWAY_EXEC.*?)```", re.DOTALL)
+STEPS = re.compile(r"```sh\n(mkdir .*?)```", re.DOTALL)
 TOML = re.compile(r"```toml\n(\[exec\].*?)```", re.DOTALL)
 SEQ = "".join(f"{number}\n" for number in range(1, 50_001))
 
@@ -98,6 +99,26 @@ def place(tmp_path: Path) -> Iterator[Place]:
     assert done.returncode == 0, done.stderr
     with serving(made):
         yield made
+
+
+def test_the_steps_for_ones_own_machine_work(tmp_path: Path) -> None:
+    need("openssl"), need("curl")
+    (steps,) = STEPS.findall((ROOT / "docs/exec.md").read_text())
+    here = Place(tmp_path)
+    program = tmp_path / "gateway"
+    program.write_text(f'#!/bin/sh\nexec {here.program} "$@"\n')
+    program.chmod(0o755)
+    # What differs here: the port of the relay, who it is, and the room on the disk.
+    table = '[server]\nlisten = "127.0.0.1:0"\n\n[exec]\nmin_free = 0\n'
+    table += f"allow_root = {json.dumps(os.geteuid() == 0)}\n"
+    steps = steps.replace("[exec]\n", table)
+    home = shlex.quote(str(tmp_path))
+    done = here.sh(f"export HOME={home} PATH={home}:$PATH\n{steps}echo; kill $! && wait $!")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(SEQ)
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["complete"] is True
+    assert Path(told["spill"]["path"]).read_text() == SEQ
 
 
 def test_the_requests_with_curl_are_answered(place: Place) -> None:

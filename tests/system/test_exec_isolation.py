@@ -42,7 +42,8 @@ def root() -> None:
 def bwrap() -> str:
     """Bubblewrap, that can make sandboxes here."""
     program = need("bwrap")
-    assert succeeds(*isolation.trial(program)), "no sandbox can be made here"
+    trial = (*isolation.bwrap_argv(program, roots=(), cwd="/"), "/bin/sh", "-c", ":")
+    assert succeeds(*trial), "no sandbox can be made here"
     return program
 
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 def wrap() -> tuple[str, ...]:
     """A sandbox that can be made here."""
     program = need("bwrap")
-    assert succeeds(*isolation.trial(program)), "no sandbox can be made here"
+    trial = (*isolation.bwrap_argv(program, roots=(), cwd="/"), "/bin/sh", "-c", ":")
+    assert succeeds(*trial), "no sandbox can be made here"
     return isolation.bwrap_argv(program, roots=[], cwd="/")
 
 
