@@ -53,6 +53,19 @@ def parse_range(value: str | None, size: int) -> Part | None:
     return Part(start=start, stop=stop)
 
 
+def parse_offset(value: str | None, size: int) -> int:
+    """Where the output is read from: the parameter ``offset``, 0 without one.
+
+    Raises :class:`ExecError` with 400 for what is no number up to ``size``, the bytes there are.
+    """
+    if value is None or not value.strip():
+        return 0
+    text = value.strip()
+    if not _EVENT_ID.fullmatch(text) or int(text) > size:
+        raise ExecError(400, f"offset must be a whole number up to {size}, the bytes there are.")
+    return int(text)
+
+
 def parse_event_id(value: str | None, size: int) -> int:
     """Where a stream of events goes on: the offset in ``Last-Event-ID``, 0 without one.
 

@@ -267,7 +267,7 @@ class Endpoint:
     async def _follow(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
         """The output as it grows, up to its very end; ``offset`` says from where."""
         status = await self._readable(entry)
-        start = exec_range.parse_event_id(request.query.get("offset"), status.output.spill.bytes)
+        start = exec_range.parse_offset(request.query.get("offset"), status.output.spill.bytes)
         await entry.until(lambda: entry.started)
         response = replies.output_response(await self._readable(entry), None, None, None)
         await response.prepare(request)

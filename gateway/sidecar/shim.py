@@ -111,7 +111,8 @@ def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:
     """One pipe for both streams, so that their order is kept; as large as can be had.
 
     A file would not do: opening ``/dev/stderr`` for writing truncates a file, and not a pipe. Only
-    its owner may open a pipe so: ``owner`` is the user and the group of the command, if others.
+    its owner may open a pipe so, and only for
+    writing: ``owner`` is the user and the group of the command, if others.
     """
     import fcntl
 
@@ -121,6 +122,9 @@ def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:
         raise record.SpawnFailed("pipe", error.errno or errno.EMFILE) from None
     with suppress(OSError):
         fcntl.fcntl(read, fcntl.F_SETPIPE_SZ, PIPE)
+    with suppress(OSError):
+        # A command that takes its answers from ``/dev/stderr`` would take its own output away.
+        os.fchmod(read, 0o200)
     if owner is not None:
         with suppress(OSError):
             # Both ends are of one inode.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.policy.exec_range import Part, parse_event_id, parse_range
+from gateway.policy.exec_range import Part, parse_event_id, parse_offset, parse_range
 from gateway.policy.exec_request import ExecError
 
 
@@ -97,3 +97,14 @@ def test_an_id_that_no_event_had_is_refused(value: str) -> None:
     with pytest.raises(ExecError, match="Last-Event-ID must be") as refused:
         parse_event_id(value, 10)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize("value", ["-1", "11", "x", "1.0", "9" * 99])
+def test_an_offset_that_is_none_is_told_by_its_name(value: str) -> None:
+    with pytest.raises(ExecError, match=r"^offset must be a whole number up to 10,") as raised:
+        parse_offset(value, 10)
+    assert raised.value.status == 400
+
+
+def test_an_offset_is_read() -> None:
+    assert [parse_offset(value, 10) for value in (None, "", " 3 ", "10")] == [0, 0, 3, 10]

@@ -541,3 +541,16 @@ async def test_without_input_and_terminal_nothing_waits(runner: Runner, bench: B
     command = await runner.spawn(bench.spec(script))
     await within(5, command.ended())
     assert command.head == b"rc=0\ntty=1\n"
+
+
+async def test_nobody_can_take_from_the_output_what_was_written_to_it(
+    runner: Runner, bench: Bench
+) -> None:
+    """Some scripts ask on standard error and read the answer from there, as from a terminal."""
+    command = await runner.spawn(
+        bench.spec(
+            "stat -Lc %a /dev/stdout /dev/stderr; echo more >/dev/stderr; echo >>/dev/stdout"
+        )
+    )
+    await within(5, command.ended())
+    assert command.head == b"200\n200\nmore\n\n"

@@ -116,7 +116,7 @@ def test_the_steps_for_ones_own_machine_work(tmp_path: Path) -> None:
     done = here.sh(f"export HOME={home} PATH={home}:$PATH\n{steps}echo; kill $! && wait $!")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(SEQ)
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = json.loads(done.stdout.removeprefix(SEQ))
     assert told["complete"] is True
     assert Path(told["spill"]["path"]).read_text() == SEQ
 
