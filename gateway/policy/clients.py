@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SESSION_LIMIT = 128
 """Characters of a session's name that are kept."""
 
-_SESSION_HEADERS = (
+SESSION_HEADERS = (
     "x-claude-code-session-id",
     "x-session-affinity",
     "x-opencode-session",
@@ -97,7 +97,7 @@ def client_app(headers: Mapping[str, str]) -> ClientApp:
 
 def session(headers: Mapping[str, str]) -> str | None:
     """The client's own name for its session, printable and bounded; None where it has none."""
-    for name in _SESSION_HEADERS:
+    for name in SESSION_HEADERS:
         value = headers.get(name)
         if value:
             printable = "".join(character for character in value if character.isprintable()).strip()

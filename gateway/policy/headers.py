@@ -10,10 +10,12 @@ nobody's business here, and none is changed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from urllib.parse import unquote
 
+from gateway.policy.clients import SESSION_HEADERS
 from gateway.policy.redact import is_secret_name
 
 Fields = Sequence[tuple[str, str]]
@@ -43,6 +45,11 @@ OF_ONE_PROVIDER = frozenset(
 """Fields that name a client's session, account or subscription at the provider it asks: none of
 them is another's business. So are those whose names say that they hold a secret.
 """
+
+_NAMES_SOMEBODY = re.compile(
+    r"(?:\A|[-_])(?:session|conversation|thread|turn|window|account|subscription|organi[sz]ation|org"
+    r"|tenant|workspace|project|user)(?:[-_]?(?:id|affinity|metadata))?\Z"
+)
 
 OWN_PREFIX = "x-gateway-"
 """Request fields that talk to the gateway itself."""
@@ -113,13 +120,22 @@ def to_upstream(
             if not credential_sent:
                 out.append(credential)
                 credential_sent = True
-        elif elsewhere and (lower in OF_ONE_PROVIDER or is_secret_name(lower)):
+        elif elsewhere and _is_of_one_provider(lower):
             continue
         else:
             out.append((name, value))
     if credential is not None and not credential_sent:
         out.append(credential)
     return out
+
+
+def _is_of_one_provider(name: str) -> bool:
+    return (
+        name in OF_ONE_PROVIDER
+        or name in SESSION_HEADERS
+        or _NAMES_SOMEBODY.search(name) is not None
+        or is_secret_name(name)
+    )
 
 
 def to_client(

@@ -118,6 +118,10 @@ _MADE_THERE = re.compile(
     re.VERBOSE,
 )
 """Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
+_HALF_PAIR = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
 _FORM_FIELD = re.compile(
     rb'name="(model|stream|n)"(?:\r\n[^\r\n]{1,200}+)?+\r\n\r\n([^\r\n]{0,256}+)\r\n'
 )
@@ -198,6 +202,10 @@ def _reread(body: bytes) -> _Body | None:
 
     Agents cut prompts in the middle of an emoji, and then send half of its surrogate pair.
     """
+    try:
+        return _BODY.decode(_HALF_PAIR.sub(rb"\\ufffd", body))
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        pass
     if len(body) > _MAX_LENIENT:
         return None
     try:

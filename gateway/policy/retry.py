@@ -193,6 +193,8 @@ def decide(
             return Stop.WAIT_TOO_LONG
         # A tenth on top, so that clients told the same do not all come back at once.
         delay = max(failure.retry_after * (1 + 0.1 * jitter), delay)
+        if now <= story.received + rule.deadline < now + failure.retry_after:
+            return Stop.WAIT_TOO_LONG
     if now + delay > story.received + rule.deadline:
         return Stop.TOO_LATE
     if not budget and failure.reason is not Reason.RATE_LIMIT:

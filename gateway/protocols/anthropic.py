@@ -152,6 +152,7 @@ class Reader(BaseReader):
         match delta.type:
             case "signature_delta":
                 # All that is seen of hidden thinking: no content, but it ends the silence.
+                self.facts.worked = True
                 return Kind.STATE
             case "text_delta" | "citations_delta" | "compaction_delta" | None:
                 if delta.text or delta.citation or delta.content:

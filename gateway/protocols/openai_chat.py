@@ -216,6 +216,7 @@ class Reader(BaseReader):
                 failure = self._note_reason(str(reason)) or failure
         self._settle()
         if failure is not None:
+            self.facts.worked = content
             return self._fail(failure, f"The provider ended with {failure!r}.", retryable=True)
         if content:
             return _CONTENT

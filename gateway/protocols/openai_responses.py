@@ -65,6 +65,8 @@ class _Item(msgspec.Struct, gc=False):
     type: str | None = None
     name: Any = None
     content: Any = None
+    summary: Any = None
+    encrypted_content: Any = None
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -223,6 +225,7 @@ class Reader(BaseReader):
                 facts.phase = _phase_of(item or "")
         elif kind == "response.output_item.done":
             self._reasoning = facts.waiting = False
+            facts.worked = facts.worked or (found.item and found.item.encrypted_content) is not None
         elif kind.endswith(_SILENT_WORK):
             facts.waiting = True
         elif kind.endswith(_WORK_DONE):
@@ -351,7 +354,8 @@ def _phase_of_whole(kind: str, found: _Event) -> Phase | None:
     if kind == "response.output_item.added":
         speaks = called and bool(item.name)  # its name is the first thing a client can show
     else:
-        speaks = kind == "response.output_item.done" and (called or bool(item.content))
+        shown = called or bool(item.content or item.summary)
+        speaks = kind == "response.output_item.done" and shown
     return _phase_of(item.type or "") if speaks else None
 
 

@@ -45,6 +45,9 @@ STALE_SECONDS = 0.5
 """A pooled connection that ends within this time of the request was dead when it was sent: the
 provider's end of it was on its way. Later, it may have been worked on."""
 
+_GREETING = 16
+"""Tokens of output that a stream may report before it has any (Anthropic's ``message_start``)."""
+
 _STALLS = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
 
 
@@ -164,11 +167,9 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
             if isinstance(exchange.upload_error, ClientBodyError):
                 raise exchange.upload_error.error from None
             raise exchange.upload_error from None
-        partial = isinstance(error, aiohttp.ServerDisconnectedError) and not isinstance(
-            error.message, str
-        )
-        soon = monotonic() - exchange.sent_at < STALE_SECONDS
-        if exchange.reused and soon and not exchange.interim and not partial:
+        # Of what has not been sent whole nothing can have been made yet.
+        soon = not exchange.sent or monotonic() - exchange.sent_at < STALE_SECONDS
+        if exchange.reused and soon and not exchange.heard:
             raise StaleConnectionError from error
         processed = "The request may have been processed." if exchange.sent else ""
         message = (
@@ -182,6 +183,7 @@ def invalid(
     message: str, *, retryable: bool = True, begun: bool = False, fields: Fields = ()
 ) -> Failed:
     """An answer that is none; ``begun``: it was going to be one."""
+    retryable = retryable and not _is_final(fields)
     error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
     return Failed(error, Failure(Reason.INVALID, retryable, begun=begun), fields=fields)
 
@@ -288,6 +290,7 @@ def of_stream(
     """
     # What could not be read may have been content.
     after_content = stream.first_content_at is not None or stream.opaque_events > 0
+    begun = begun or stream.facts.worked or _has_reported_work(stream)
     verdict, error = stream.verdict, stream.error
     if error is not None:
         frames = stream.withheld
@@ -298,6 +301,7 @@ def of_stream(
             _reason_of(error, Reason.ERROR_EVENT),
             error.retryable and not _is_final(fields),
             after_content=after_content,
+            begun=begun,
             retry_after=wait,
         )
         return Failed(
@@ -311,9 +315,17 @@ def of_stream(
         fault, reason = faults.cut(verdict, begun=False), Reason.TRUNCATED
     told = GatewayError(Origin.UPSTREAM, Code(fault.code), fault.message, retryable=True)
     failure = Failure(
-        reason, retryable=True, after_content=after_content, begun=begun or stream.broken_inside
+        reason,
+        retryable=not _is_final(fields),
+        after_content=after_content,
+        begun=begun or stream.broken_inside,
     )
     return Failed(told, failure, fields=fields)
+
+
+def _has_reported_work(stream: Stream) -> bool:
+    """Whether the provider has counted tokens of an answer, though none was seen."""
+    return max(stream.usage.output or 0, stream.usage.reasoning or 0) > _GREETING
 
 
 def _unreachable(message: str) -> TryFailedError:

@@ -9,6 +9,7 @@ from gateway.observe import logs
 from gateway.policy.peek import holds_what_was_made_there
 from gateway.policy.rename import rename_model
 from gateway.relay.call import Asked
+from gateway.streams.coding import is_compressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,7 +26,8 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
     speaks the protocol of the request as far as that is known.
     """
     first, protocol = call.destination, call.protocol
-    bound = call.facts.bound or call.goes_once or call.request.method != "POST"
+    facts = call.facts
+    bound = facts.bound or call.goes_once or call.request.method != "POST" or not facts.readable
     alone = not call.inference or bound or call.asks_no_retry
     if first is None or protocol is None or first.observes or alone:
         return
@@ -38,8 +40,22 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
         if other is None or other.endpoint is None:
             continue
         spoken = speaks(other.provider)
-        if not spoken or protocol.name in spoken:
-            yield other
+        if spoken and protocol.name not in spoken:
+            continue
+        wanted = (other.provider.model_map or first.provider.model_map).get(facts.model or "")
+        if wanted and is_compressed(packed) and rename_model(call.rest, b"", wanted) is None:
+            _skip(call, other)
+            continue
+        yield other
+
+
+def _skip(call: Call, other: Destination) -> None:
+    logs.logger().warning(
+        "fallback_skipped",
+        request_id=call.record.request_id,
+        provider=other.provider.name,
+        reason="the model's name in the request cannot be changed (is it compressed?)",
+    )
 
 
 def count_failed_try(tools: Tools, call: Call) -> None:
@@ -71,12 +87,7 @@ def redirect(tools: Tools, call: Call, other: Destination) -> bool:
     if wanted is not None:
         renamed = rename_model(asked.rest, asked.body, wanted)
         if renamed is None:
-            logs.logger().warning(
-                "fallback_skipped",
-                request_id=call.record.request_id,
-                provider=other.provider.name,
-                reason="the model's name in the request cannot be changed (is it compressed?)",
-            )
+            _skip(call, other)
             return False
         call.rest = renamed[0]
         body.replace(renamed[1])

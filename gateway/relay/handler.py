@@ -81,11 +81,14 @@ class Relay:
         """Take over a configuration; requests that are running keep the one they began with."""
         self._server = config.server
         self._unavailable = config.unavailable
-        for destination in self._destinations.values():
-            destination.health.in_force = False
-        self._destinations = {
-            name: _destination(provider) for name, provider in config.providers.items()
-        }
+        before, self._destinations = self._destinations, {}
+        for name, provider in config.providers.items():
+            known = before.get(name)
+            health = known.health if known and _is_as_healthy(known.provider, provider) else None
+            self._destinations[name] = _destination(provider, health or Health(provider))
+        kept = {id(destination.health) for destination in self._destinations.values()}
+        for destination in before.values():
+            destination.health.in_force = id(destination.health) in kept
         self._names = {*self._destinations, *self._unavailable}
 
     def interrupt(self) -> None:
@@ -283,8 +286,13 @@ class Relay:
         logs.log_request(record)
 
 
-def _destination(provider: Provider) -> Destination:
-    health = Health(provider)
+def _is_as_healthy(before: Provider, now: Provider) -> bool:
+    """Whether what is known of one provider's health holds for the other: it is the same."""
+    rules = (before.retry, before.circuit) == (now.retry, now.circuit)
+    return rules and before.base_url == now.base_url
+
+
+def _destination(provider: Provider, health: Health) -> Destination:
     if not provider.base_url:
         return Destination(
             provider, None, health, f'The provider "{provider.name}" has no base_url.'

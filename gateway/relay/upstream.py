@@ -11,18 +11,17 @@ import asyncio
 import copy
 import functools
 import itertools
-import re
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest, ConnectionKey
 from aiohttp.http import StreamWriter
 from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
+from gateway.relay.answer_protocol import AnswerProtocol
 from gateway.relay.call import text_fields
 from gateway.relay.network import login_of, open_socket
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine
 
+    from aiohttp.client_proto import ResponseHandler
     from aiohttp.connector import Connection
     from aiohttp.http import RawResponseMessage
     from multidict import CIMultiDictProxy
@@ -52,8 +52,6 @@ MAX_HEAD: Final = 1024 * 1024
 
 _WHOLE: Final = 64 * 1024
 """A kept body up to this size is written together with the head, without a task of its own."""
-
-_HEAD_END: Final = re.compile(rb"\n\r?\n")
 
 
 class NotHttpError(Exception):
@@ -113,54 +111,6 @@ class Endpoint:
         return target
 
 
-_receive: Final = ResponseHandler.data_received  # by its name: this is done with every read
-
-
-class _Protocol(ResponseHandler):
-    """aiohttp's, but that it also tells the reader of a body when what follows is no HTTP.
-
-    aiohttp then closes the connection and keeps the error for the next answer, of which there is
-    none; the end of the connection does not tell the body either, for its parser has let go of it.
-    And an error in what one read brought takes with it the answers that begin in the same read: so
-    the parser gets a head first, and what follows it when the answer is there.
-    """
-
-    _awaited = False
-    """The head of the answer has not come yet."""
-    _last = b""
-    """The end of what has come, where it may be half of a head's end."""
-
-    def set_response_params(self, **params: Any) -> None:
-        self._awaited, self._last = True, b""
-        super().set_response_params(**params)
-
-    def feed_data(
-        self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0
-    ) -> None:
-        self._awaited = data[0].code < 200
-        super().feed_data(data, size)
-
-    def data_received(self, data: bytes) -> None:
-        while self._awaited and self.exception() is None:
-            found = _HEAD_END.search(self._last + data)
-            if found is None:
-                self._last = (self._last + data)[-2:]
-                break
-            end = found.end() - len(self._last)
-            self._last = b""
-            _receive(self, data[:end])
-            data = data[end:]
-            if not data:
-                return
-        _receive(self, data)
-
-    def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
-        body = self._payload
-        super().set_exception(exc, exc if exc_cause is None else exc_cause)
-        if body is not None and not body.is_eof() and body.exception() is None:
-            body.set_exception(aiohttp.ClientPayloadError("no valid HTTP follows"), exc)
-
-
 class Upstreams:
     """All connections to providers, pooled. Made and closed inside the running loop."""
 
@@ -168,7 +118,7 @@ class Upstreams:
         self._connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=POOL_SECONDS, socket_factory=open_socket
         )
-        factory = functools.partial(_Protocol, asyncio.get_running_loop())
+        factory = functools.partial(AnswerProtocol, asyncio.get_running_loop())
         self._connector._factory = factory  # type: ignore[assignment] # a subclass is one, too
         self._used: WeakSet[ResponseHandler] = WeakSet()
 
@@ -196,17 +146,17 @@ class Upstreams:
 class Exchange:
     """One request and its answer on one connection.
 
-    ``reused``: the connection has served before. ``interim``: a 1xx answer came. ``sent_at``: when
-    the last byte of the request was handed over; ``head_at``: when the head of the answer came.
-    After :meth:`head` (``answered``): ``status``, ``reason``, ``fields``, ``headers`` (the same,
-    for lookups), ``content``. The connection goes back to the pool by itself when both bodies have
-    passed whole; until then it must be closed, or ``handed_over`` to :meth:`finish`.
+    ``reused``: the connection has served before. ``sent_at``: when the last byte of the request was
+    handed over; ``head_at``: when the head of the answer came. After :meth:`head` (``answered``):
+    ``status``, ``reason``, ``fields``, ``headers`` (the same, for lookups), ``content``. The
+    connection goes back to the pool by itself when both bodies have passed whole; until then it
+    must be closed, or ``handed_over`` to :meth:`finish`.
     """
 
     __slots__ = (
         "_connection", "_limit", "_loop", "_lost", "_protocol", "_raw_headers", "_single_use",
-        "_timer", "_upload", "answered", "content", "handed_over", "head_at", "headers", "interim",
-        "reason", "reused", "sent_at", "status", "upload_error",
+        "_timer", "_upload", "answered", "content", "handed_over", "head_at", "headers", "reason",
+        "reused", "sent_at", "status", "upload_error",
     )  # fmt: skip
 
     content: aiohttp.StreamReader
@@ -227,7 +177,7 @@ class Exchange:
         self._limit = 0.0
         self.sent_at = self.head_at = 0.0
         self.reused = reused
-        self.interim = self.answered = self.handed_over = False
+        self.answered = self.handed_over = False
         self.upload_error: Exception | None = None
 
     def send(self, method: str, head: bytes, body: RequestBody) -> None:
@@ -323,7 +273,6 @@ class Exchange:
                 return message, content
             if message.code == 101:
                 raise NotHttpError("it switched to another protocol, unasked")
-            self.interim = True
 
     def _answer_done(self) -> None:
         connection = self._connection
@@ -341,6 +290,11 @@ class Exchange:
         """
         if self.reused:
             self._protocol.force_close()
+
+    @property
+    def heard(self) -> bool:
+        """Whether a byte of an answer has come."""
+        return isinstance(self._protocol, AnswerProtocol) and self._protocol.heard
 
     @property
     def fields(self) -> list[tuple[str, str]]:

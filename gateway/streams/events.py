@@ -136,6 +136,8 @@ class Facts:
     error: ProviderError | None = None
     usage: Usage = field(default_factory=Usage)
     model: str | None = None
+    worked: bool = False
+    """There are signs of an answer that shows none: hidden reasoning, content beside an error."""
 
 
 class Reader(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.policy.clients import SESSION_HEADERS
 from gateway.policy.headers import (
     AuthForm,
     Body,
@@ -104,6 +105,29 @@ def test_the_gateways_key_takes_the_place_of_every_key_of_the_client(
     credential = form.field("own")
     assert to_upstream(fields, credential=credential) == [("A", "1"), field, ("B", "2")]
     assert to_upstream([("A", "1")], credential=credential) == [("A", "1"), field]
+
+
+@pytest.mark.parametrize(
+    ("name", "goes"),
+    [
+        *((name, False) for name in SESSION_HEADERS),
+        ("vscode-sessionid", False),
+        ("X-Codex-Turn-Metadata", False),
+        ("x-codex-window-id", False),
+        ("x-openai-account", False),
+        ("x-user-id", False),
+        ("x-tenant-id", False),
+        ("x-subscription-id", False),
+        ("User-Agent", True),
+        ("x-stainless-lang", True),
+        ("anthropic-beta", True),
+        ("x-initiator", True),
+    ],
+)
+def test_no_name_of_a_session_or_an_account_goes_elsewhere(name: str, goes: bool) -> None:
+    fields = [(name, "v")]
+    assert (to_upstream(fields, elsewhere=True) == fields) is goes
+    assert to_upstream(fields) == fields
 
 
 def test_what_is_for_the_provider_that_was_asked_does_not_go_elsewhere() -> None:

@@ -317,3 +317,11 @@ def test_numbers_that_json_does_not_have_hide_nothing(field: str, number: str) -
 @pytest.mark.parametrize("word", [rb"item\u005freference", rb"\u0069tem\u005Freference"])
 def test_a_reference_may_be_spelled_with_escapes(word: bytes) -> None:
     assert peek(b'{"input":[{"type":"%b","id":"x"}]}' % word).bound
+
+
+@pytest.mark.parametrize(
+    "half", [b"\\ud83d", b"\\uDE00", b"\\uD83D\\ud83d\\ude00", b"x\\ud83d\\\\ude00"]
+)
+def test_half_a_pair_hides_nothing_however_long_the_body_is(half: bytes) -> None:
+    facts = peek(b'{"model":"m","deferred":true,"x":"' + half + b"a" * (5 << 20) + b'"}')
+    assert (facts.model, facts.background, facts.readable) == ("m", True, True)

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gateway.config.model import Timeouts
-from tests.relay.fake_upstream import FIN, HOLD, LAST_CHUNK, SSE, FakeUpstream, Step, chunk, head
-from tests.relay.raw_client import ask
+from tests.relay.fake_upstream import (
+    FIN,
+    HOLD,
+    LAST_CHUNK,
+    RST,
+    SSE,
+    FakeUpstream,
+    Step,
+    chunk,
+    head,
+)
+from tests.relay.raw_client import ask, request
 from tests.relay.streams import ROLE, event, text
-from tests.relay.support import FAST, GOOD, JSON, with_backup
+from tests.relay.support import BUSY, FAST, GOOD, JSON, with_backup
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -77,3 +87,58 @@ async def test_a_part_of_an_event_or_of_broken_http_goes_nowhere_else(
         )
         assert (await ask(gateway.port)).status >= 500
         assert (len(first.requests), len(second.requests)) == (4, 0)
+
+
+def of_response(kind: str, **fields: object) -> bytes:
+    return event({"type": kind, **fields})
+
+
+CREATED = of_response("response.created", response={"id": "r", "status": "in_progress"})
+SHUT = {"type": "reasoning", "id": "rs_1", "encrypted_content": "c2VhbGVk", "summary": []}
+COUNTED = {"id": "r", "status": "failed", "usage": {"output_tokens": 5000}}
+FAILED = {"error": {"code": "server_error", "message": "m"}}
+BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}}
+SIGNED = {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta"}}
+STARTED = {"type": "message_start", "message": {"model": "m", "usage": {"output_tokens": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "events", "asked"),
+    [
+        ("/responses", CREATED, 1),
+        ("/responses", CREATED + of_response("response.output_item.done", item=SHUT), 0),
+        ("/responses", of_response("response.failed", response=COUNTED | FAILED), 0),
+        ("/messages", event(STARTED) + event(BLOCK), 1),
+        ("/messages", event(STARTED) + event(BLOCK) + event(SIGNED), 0),
+        ("/chat/completions", ROLE + event({"choices": [], "usage": {"completion_tokens": 99}}), 0),
+    ],
+    ids=["begun", "reasoning", "counted", "greeting", "signature", "usage"],
+)
+async def test_hidden_work_is_not_asked_for_a_second_time_elsewhere(
+    start_gateway: StartGateway, path: str, events: bytes, asked: int
+) -> None:
+    async with FakeUpstream([SSE, chunk(events), RST]) as first, FakeUpstream(BUSY) as second:
+        gateway = await start_gateway(first.port, retry=FAST, **with_backup(second.port))
+        body = b'{"model":"m","stream":true}'
+        assert (await ask(gateway.port, request(f"/up/v1{path}", body))).status >= 500
+        assert (len(first.requests), len(second.requests)) == (4, asked)
+
+
+async def test_reasoning_that_comes_whole_is_content(start_gateway: StartGateway) -> None:
+    shown = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I thought"}]}
+    events = CREATED + of_response("response.output_item.done", item=shown)
+    async with FakeUpstream([SSE, chunk(events), RST]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(
+            first.port, retry=FAST, hold="finish", **with_backup(second.port)
+        )
+        body = b'{"model":"m","stream":true}'
+        assert (await ask(gateway.port, request("/up/v1/responses", body))).status >= 500
+        assert (len(first.requests), len(second.requests)) == (2, 0)
+
+
+async def test_content_beside_an_error_was_made(start_gateway: StartGateway) -> None:
+    both = event({"choices": [{"delta": {"content": "a"}, "finish_reason": "network_error"}]})
+    async with FakeUpstream([SSE, chunk(both), LAST_CHUNK]) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(first.port, retry=FAST, **with_backup(second.port))
+        assert (await ask(gateway.port)).status >= 500
+        assert second.requests == []

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from gateway.config.model import Circuit, Config, Retry
@@ -252,3 +253,18 @@ async def test_a_request_from_before_a_reload_says_nothing_about_the_new_circuit
         await asking
         assert counted(gateway, "gateway_circuit_open") == {("up",): 0.0}
         assert (await ask(gateway.port)).status == 200
+
+
+@pytest.mark.parametrize("changed", [{}, {"circuit": Circuit(failures=9)}])
+async def test_a_reload_forgets_nothing_of_a_provider_that_stays(
+    start_gateway: StartGateway, changed: dict[str, Circuit]
+) -> None:
+    retry = Retry(backoff_initial=0.001, backoff_max=0.001, budget=0.0, budget_floor=2)
+    async with FakeUpstream(BUSY) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        await ask(gateway.port)
+        provider = gateway.relay._destinations["up"].provider
+        again = {"up": msgspec.structs.replace(provider, hold="finish", **changed)}
+        gateway.relay.configure(Config(providers=again, unavailable={}))
+        await ask(gateway.port)
+        assert len(upstream.requests) == (6 if changed else 4)

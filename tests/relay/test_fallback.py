@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from gateway.config.model import Retry
+from gateway.config.model import Circuit, Retry
 from tests.relay.fake_upstream import (
     FIN,
     LAST_CHUNK,
@@ -389,3 +389,25 @@ async def test_a_fallback_that_cannot_be_reached_does_not_hide_the_error(
         assert record.error == "the real reason"
         errors = counted(gateway, "gateway_upstream_errors_total")
         assert errors == {("up", "500", "json"): 1.0}
+
+
+async def test_a_wait_that_does_not_fit_is_too_long(start_gateway: StartGateway) -> None:
+    limited = [json_answer(b'{"error":{"message":"slow"}}', "Retry-After: 25", status="429 Slow")]
+    async with FakeUpstream(limited) as first, FakeUpstream(GOOD) as second:
+        retry = Retry(deadline=20.0)
+        gateway = await start_gateway(first.port, retry=retry, **with_backup(second.port))
+        assert (await ask(gateway.port)).body == WHOLE
+        assert len(first.requests) == 1
+
+
+async def test_who_cannot_get_a_renamed_request_is_no_way_out(start_gateway: StartGateway) -> None:
+    """So an open circuit of a model does not turn its request away for nothing."""
+    packed = request(CHAT, gzip.compress(b'{"model":"m"}'), "Content-Encoding: gzip")
+    circuit = Circuit(failures=1, open_for=30.0)
+    async with FakeUpstream(BUSY, GOOD) as first, FakeUpstream(GOOD) as second:
+        more = with_backup(second.port, model_map={"m": "other"})
+        retry = Retry(max_retries=0)
+        gateway = await start_gateway(first.port, retry=retry, circuit=circuit, **more)
+        assert (await ask(gateway.port, request(CHAT, b'{"model":"m"}'))).status == 200
+        assert (await ask(gateway.port, packed)).status == 200
+        assert (len(first.requests), len(second.requests)) == (2, 1)

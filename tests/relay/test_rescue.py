@@ -337,6 +337,70 @@ async def test_a_body_too_large_to_be_kept_is_sent_once(start_gateway: StartGate
 # What is no answer, and what is one.
 
 
+async def test_a_dead_pooled_connection_is_replaced_whatever_the_size_of_the_body(
+    start_gateway: StartGateway,
+) -> None:
+    """It is told in the middle of the request, which cannot have been worked on."""
+    seen: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                fields = (await reader.readuntil(b"\r\n\r\n")).lower()
+                size = int(fields.partition(b"content-length:")[2].split()[0])
+                seen.append(size)
+                if len(seen) == 2:
+                    writer.transport.abort()
+                    return
+                await reader.readexactly(size)
+                writer.write(json_answer(JSON))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        gateway = await start_gateway(
+            server.sockets[0].getsockname()[1], retry=Retry(max_retries=0)
+        )
+        large = b'{"model":"m","x":"' + b"a" * 8_000_000 + b'"}'
+        assert (await ask(gateway.port, PLAIN)).status == 200
+        answer = await ask(gateway.port, request(CHAT, large))
+        assert (answer.status, answer.body) == (200, JSON)
+        assert answer.values("x-gateway-attempts") == [b"1"]
+        assert seen == [len(PLAIN.partition(b"\r\n\r\n")[2]), len(large), len(large)]
+
+
+async def test_a_part_of_a_head_is_no_dead_connection(start_gateway: StartGateway) -> None:
+    part = b"HTTP/1.1 200 OK\r\nContent-Ty"
+    for end in (FIN, RST):
+        async with FakeUpstream([json_answer(JSON)], [part, after(0.05), end]) as upstream:
+            gateway = await start_gateway(upstream.port, retry=Retry(max_retries=0))
+            assert (await ask(gateway.port, PLAIN)).status == 200
+            assert (await ask(gateway.port, PLAIN)).status == 502
+            assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [SSE + b"", LAST_CHUNK],
+        [json_answer(b"<html></html>")],
+        [json_answer(b"")],
+    ],
+    ids=["bare end", "page", "empty"],
+)
+async def test_who_says_that_asking_again_is_of_no_use_is_asked_once(
+    start_gateway: StartGateway, script: list[Step]
+) -> None:
+    first, *rest = script
+    assert isinstance(first, bytes)
+    told = first.replace(b"\r\n", b"\r\nx-should-retry: false\r\n", 1)
+    async with FakeUpstream([told, *rest], GOOD) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).status == 502
+        assert len(upstream.requests) == 1
+
+
 async def test_a_pooled_connection_that_worked_for_a_while_is_not_taken_for_dead(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
