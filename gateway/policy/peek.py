@@ -108,8 +108,11 @@ _REFERENCE = re.compile(
 """The word as a whole text, any of its letters escaped."""
 _MADE_THERE = re.compile(
     rb"""
-    "(?:file_id|file_?[uU]ri|encrypted_content|container(?:_id)?|skill_id|reasoning_opaque)" ~:~ "
-    | "(?:file_ids|vector_store_ids)" ~:~ \[ ~ "
+    "(?:file_id|file_?[uU]ri|encrypted_content|container(?:_id)?|skill_id|reasoning_opaque
+      |knowledge_id|approval_request_id|rag_?[cC]orpus|data_?[sS]tore)" ~:~ "
+    | "(?:file_ids|vector_store_ids|collection_ids|library_ids
+      |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
+    | "fileid://
     | "type" ~:~ "(?:reasoning\.encrypted|container_reference)"
     | "audio" ~:~ \{ ~ "id" ~:
     | "id" ~:~ "(?:rs|ig)_

@@ -7,7 +7,7 @@ failure before anything was handed on                 tried again
 ====================================================  ========================================
 DNS, connect, TLS (nothing was sent)                  yes
 a reused connection that died without a byte          once per request, at once, not counted (1)
-sent in full, no byte came back (may be billed)       inference: ``ambiguous`` times, within 30 s
+sent, and no byte came back (may be billed)           inference: ``ambiguous`` times, within 30 s
 408, 409, 425, 5xx (not 501, 505)                     yes
 424 that the provider calls ModelErrorException       yes
 429 for a rate limit                                  yes, when told to wait no longer than allowed

@@ -152,7 +152,6 @@ class Reader(BaseReader):
         match delta.type:
             case "signature_delta":
                 # All that is seen of hidden thinking: no content, but it ends the silence.
-                self.facts.worked = True
                 return Kind.STATE
             case "text_delta" | "citations_delta" | "compaction_delta" | None:
                 if delta.text or delta.citation or delta.content:
@@ -177,6 +176,7 @@ class Reader(BaseReader):
             # The model speaks again, so nothing of the server's is still running.
             self._server_tools = 0
         facts.waiting = kind in _SILENT_BLOCKS
+        facts.worked = facts.worked or "thinking" in kind
         if kind in _TOOLS:
             # Its name is the first thing a client can show.
             facts.phase = Phase.IN_TOOL_CALL

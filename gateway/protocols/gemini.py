@@ -190,7 +190,9 @@ class Reader(BaseReader):
             parts = candidate.content.parts if candidate.content is not None else None
             speaks = self._note_parts(parts) if parts else False
             content = content or speaks
-            news = news or (bool(parts) and any("thoughtSignature" in part for part in parts or ()))
+            signed = any("thoughtSignature" in part for part in parts or ())
+            self.facts.worked = self.facts.worked or signed
+            news = news or signed
             if candidate.finish_reason not in _NO_FINISH:
                 finish = True
                 self._reasons[candidate.index] = str(candidate.finish_reason)

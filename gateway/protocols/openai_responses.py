@@ -220,12 +220,14 @@ class Reader(BaseReader):
         elif kind == "response.output_item.added":
             item = found.item.type if found.item is not None else None
             self._reasoning = item == "reasoning"
+            facts.worked = facts.worked or self._reasoning
             facts.waiting = item != "message"
             if facts.phase is not Phase.BEFORE_CONTENT:
                 facts.phase = _phase_of(item or "")
         elif kind == "response.output_item.done":
             self._reasoning = facts.waiting = False
-            facts.worked = facts.worked or (found.item and found.item.encrypted_content) is not None
+            sealed = found.item is not None and found.item.encrypted_content is not None
+            facts.worked = facts.worked or sealed
         elif kind.endswith(_SILENT_WORK):
             facts.waiting = True
         elif kind.endswith(_WORK_DONE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from aiohttp.http import RawResponseMessage
 
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
+
+_AT_ONCE: Final = 64 * 1024
 
 _receive: Final = ResponseHandler.data_received  # by its name: this is done with every read
 
@@ -31,6 +34,40 @@ class AnswerProtocol(ResponseHandler):
     """The end of what has come, where it may be half of a head's end."""
     heard = False
     """Some of an answer has come, an interim one or a part of a head."""
+    _spare = -1
+    """Another descriptor of the socket, as long as a request is being sent."""
+
+    def keep_unread(self) -> None:
+        """Read what has come when the connection is lost, until :meth:`let_go`.
+
+        Who refuses a large request answers and closes before it has read all of it, which resets
+        the connection. A write that meets the reset closes the socket, with the answer in it.
+        Encrypted, what is left in there cannot be read any more.
+        """
+        transport = self.transport
+        opened = None if transport is None else transport.get_extra_info("socket")
+        plain = transport is not None and transport.get_extra_info("ssl_object") is None
+        if opened is not None and plain and self._spare < 0:
+            self._spare = os.dup(opened.fileno())
+
+    def let_go(self) -> None:
+        """No more of that: the connection ends when aiohttp closes it."""
+        spare, self._spare = self._spare, -1
+        if spare >= 0:
+            os.close(spare)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """aiohttp's, after what had come before."""
+        while self._spare >= 0:
+            try:
+                data = os.read(self._spare, _AT_ONCE)
+            except OSError:
+                data = b""
+            if data:
+                self.data_received(data)
+            else:
+                self.let_go()
+        super().connection_lost(exc)
 
     def set_response_params(self, **params: Any) -> None:
         self._awaited, self._last, self.heard = True, b"", False

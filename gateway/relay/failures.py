@@ -5,6 +5,7 @@ else. Decides nothing about retrying and answers nobody.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 import time
@@ -46,7 +47,12 @@ STALE_SECONDS = 0.5
 provider's end of it was on its way. Later, it may have been worked on."""
 
 _GREETING = 16
-"""Tokens of output that a stream may report before it has any (Anthropic's ``message_start``)."""
+"""Tokens of output that a Messages stream may report before it has any (``message_start``)."""
+
+_COUNTED = re.compile(
+    rb'"(?:completion_tokens|output_tokens|(?:candidates|thoughts)TokenCount)"\s{0,20}:\s{0,20}[1-9]'
+)
+"""A count of tokens of an answer in JSON."""
 
 _STALLS = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
 
@@ -154,7 +160,7 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
             f"Upstream response timed out: {host} sent no answer within {limit:g} s. "
             "Retry your request."
         )
-        raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT, exchange) from error
+        raise _no_answer(Code.TIMEOUT, message, Reason.TIMEOUT) from error
     except (HttpProcessingError, NotHttpError) as error:
         message = (
             f"The answer of {host} is no valid HTTP. Is base_url right: https or http, the port?"
@@ -176,7 +182,7 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
             f"Upstream connection lost: {host} closed the connection before it answered. "
             f"{processed} Retry your request."
         ).replace("  ", " ")
-        raise _no_answer(Code.STREAM_TRUNCATED, message, Reason.NO_ANSWER, exchange) from error
+        raise _no_answer(Code.STREAM_TRUNCATED, message, Reason.NO_ANSWER) from error
 
 
 def invalid(
@@ -193,6 +199,7 @@ def of_status(
 ) -> Failed:
     """An HTTP error of the provider's; ``final`` if its type says that no other try can help."""
     failure = failure_of_status(held.status, headers, final_error=final, retry_after=retry_after)
+    failure = replace(failure, begun=_COUNTED.search(held.plain or b"") is not None)
     error = GatewayError(
         Origin.UPSTREAM,
         Code.INVALID_RESPONSE,
@@ -208,7 +215,8 @@ def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     wait = _wait(error, said, fields)
     error = _weighed(error, said, told_to_wait=wait is not None)
     again = error.retryable and not _is_final(fields)
-    failure = Failure(_reason_of(error, Reason.INVALID), again, retry_after=wait)
+    begun = _COUNTED.search(said) is not None
+    failure = Failure(_reason_of(error, Reason.INVALID), again, begun=begun, retry_after=wait)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
@@ -325,7 +333,8 @@ def of_stream(
 
 def _has_reported_work(stream: Stream) -> bool:
     """Whether the provider has counted tokens of an answer, though none was seen."""
-    return max(stream.usage.output or 0, stream.usage.reasoning or 0) > _GREETING
+    greeting = _GREETING if stream.protocol == "anthropic" else 0
+    return max(stream.usage.output or 0, stream.usage.reasoning or 0) > greeting
 
 
 def _unreachable(message: str) -> TryFailedError:
@@ -333,10 +342,10 @@ def _unreachable(message: str) -> TryFailedError:
     return TryFailedError(Failed(error, Failure(Reason.CONNECT, retryable=True, sent=False)))
 
 
-def _no_answer(code: Code, message: str, reason: Reason, exchange: Exchange) -> TryFailedError:
+def _no_answer(code: Code, message: str, reason: Reason) -> TryFailedError:
+    """What was sent in part may have been refused in words that were lost with the connection."""
     error = GatewayError(Origin.UPSTREAM, code, message, retryable=True)
-    sent = exchange.sent
-    return TryFailedError(Failed(error, Failure(reason, retryable=True, ambiguous=sent)))
+    return TryFailedError(Failed(error, Failure(reason, retryable=True, ambiguous=True)))
 
 
 def _reason(error: BaseException) -> str:

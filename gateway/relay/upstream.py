@@ -11,6 +11,7 @@ import asyncio
 import copy
 import functools
 import itertools
+import select
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 POOL_SECONDS: Final = 30.0
 """How long an idle connection is kept. Most servers close theirs after 60 s or more; those that
 close sooner are noticed when they do, but for a race that ``attempt`` mends."""
+
+_TURNS: Final = 3
+"""Turns of the loop in which what has come is read, unless its reader has enough."""
 
 READ_SIZE: Final = 64 * 1024
 """Bytes after which reading from a provider pauses while nobody takes them: at most twice that."""
@@ -199,6 +203,8 @@ class Exchange:
             transport.write(head + kept if kept else head)
             self.sent_at = monotonic()
         else:
+            if isinstance(protocol, AnswerProtocol):
+                protocol.keep_unread()
             transport.write(head)
             self._upload = self._loop.create_task(self._send_body(body))
             self._upload.add_done_callback(self._upload_done)
@@ -208,6 +214,7 @@ class Exchange:
         if body.length is None:
             writer.enable_chunking()
         async for piece in body.pieces():
+            await self._listen()
             # A provider that takes no bytes is as silent as one that sends none; a client that
             # sends none may take its time.
             self._limit_from(monotonic())
@@ -215,6 +222,19 @@ class Exchange:
             self._limit_from(None)
         self._limit_from(monotonic())
         await writer.write_eof()
+
+    async def _listen(self) -> None:
+        """Read what has come before more is written: a write could meet the reset behind it."""
+        transport = self._protocol.transport
+        opened = None if transport is None else transport.get_extra_info("socket")
+        if opened is None or opened.fileno() < 0:
+            return
+        poll = select.poll()
+        poll.register(opened.fileno(), select.POLLIN)
+        for _ in range(_TURNS):
+            if not poll.poll(0):
+                return
+            await asyncio.sleep(0)
 
     def _upload_done(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -275,6 +295,7 @@ class Exchange:
                 raise NotHttpError("it switched to another protocol, unasked")
 
     def _answer_done(self) -> None:
+        self._let_go()
         connection = self._connection
         if connection is None or (self._upload is not None and not self._upload.done()):
             return  # an answer before its request was sent whole: `_upload_done` looks again
@@ -283,6 +304,10 @@ class Exchange:
             connection.close()
         else:
             connection.release()
+
+    def _let_go(self) -> None:
+        if isinstance(self._protocol, AnswerProtocol):
+            self._protocol.let_go()
 
     def distrust(self) -> None:
         """Let nobody use the connection again if it has served before. The answer may have been one
@@ -323,6 +348,7 @@ class Exchange:
 
     def close(self) -> None:
         """End the exchange now; whatever has not come will not come."""
+        self._let_go()
         if self._upload is not None and not self._upload.done():
             self._upload.cancel()
         if self._connection is not None:
@@ -342,7 +368,7 @@ class Exchange:
                 while await self.content.readany():
                     pass
         except (TimeoutError, aiohttp.ClientError, OSError, RuntimeError):
-            pass
+            await self._listen()
         finally:
             self.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from tests.relay.fake_upstream import (
 )
 from tests.relay.raw_client import Answer, RawClient, ask, request
 from tests.relay.streams import WHOLE
-from tests.relay.support import BUSY, FAST, JSON, PLAIN
+from tests.relay.support import BUSY, CHAT, FAST, JSON, PLAIN, with_backup
 
 if TYPE_CHECKING:
     from tests.relay.conftest import Gateway, StartGateway
@@ -284,3 +285,84 @@ async def test_a_stored_answer_is_asked_for_as_often_as_it_takes(
         assert len(upstream.requests) == 4
         # After a fault of the server the next answer on its connection may be another's.
         assert upstream.connections == 3
+
+
+@pytest.mark.parametrize("path", [CHAT, "/up/v1/files"])
+async def test_a_refusal_in_the_middle_of_a_large_request_is_read_and_final(
+    start_gateway: StartGateway, path: str
+) -> None:
+    """Who closes with unread bytes resets the connection, right behind its answer."""
+    refusal = json_answer(
+        b'{"error":{"message":"bad key","code":"invalid_api_key"}}',
+        "Connection: close",
+        status="401 No",
+    )
+    loop, seen = asyncio.get_running_loop(), 0
+    server = socket.create_server(("127.0.0.1", 0))
+    server.setblocking(False)
+
+    async def serve() -> None:
+        nonlocal seen
+        while True:
+            client, _ = await loop.sock_accept(server)
+            with client:
+                seen += 1
+                await loop.sock_recv(client, 20_000)
+                await loop.sock_sendall(client, refusal)
+
+    serving = asyncio.ensure_future(serve())
+    try:
+        gateway = await start_gateway(server.getsockname()[1], retry=FAST)
+        raw = request(path, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
+        answers = [await ask(gateway.port, raw) for _ in range(20)]
+        assert {(answer.status, b"bad key" in answer.body) for answer in answers} == {(401, True)}
+        assert seen == 20
+    finally:
+        serving.cancel()
+        server.close()
+
+
+async def test_a_large_request_that_is_broken_off_may_have_been_refused(
+    start_gateway: StartGateway,
+) -> None:
+    """Its answer may be lost with the connection: it is asked once more, and not elsewhere."""
+    loop, seen = asyncio.get_running_loop(), 0
+    server = socket.create_server(("127.0.0.1", 0))
+    server.setblocking(False)
+
+    async def serve() -> None:
+        nonlocal seen
+        while True:
+            client, _ = await loop.sock_accept(server)
+            with client:
+                seen += 1
+                await loop.sock_recv(client, 20_000)
+
+    serving = asyncio.ensure_future(serve())
+    try:
+        async with FakeUpstream([json_answer(JSON)]) as other:
+            more = with_backup(other.port)
+            gateway = await start_gateway(server.getsockname()[1], retry=FAST, **more)
+            raw = request(CHAT, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
+            assert (await ask(gateway.port, raw)).status == 502
+            assert (seen, len(other.requests)) == (2, 0)
+    finally:
+        serving.cancel()
+        server.close()
+
+
+async def test_nothing_of_a_connection_is_kept_open(start_gateway: StartGateway) -> None:
+    """A second descriptor would keep it from ending when the gateway has ended it."""
+    large = request(CHAT, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
+    async with FakeUpstream([json_answer(JSON)], [SSE, HOLD]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        await ask(gateway.port, large)
+        before = len(os.listdir("/proc/self/fd"))
+        async with RawClient(gateway.port) as client:
+            await client.send(large)
+            seen = await upstream.wait_for(2)
+            await seen.whole.wait()
+        async with asyncio.timeout(2):
+            await seen.closed.wait()
+        await asyncio.sleep(0.05)
+        assert len(os.listdir("/proc/self/fd")) <= before

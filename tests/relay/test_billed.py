@@ -4,6 +4,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,10 +20,11 @@ from tests.relay.fake_upstream import (
     Step,
     chunk,
     head,
+    json_answer,
 )
 from tests.relay.raw_client import ask, request
 from tests.relay.streams import ROLE, event, text
-from tests.relay.support import BUSY, FAST, GOOD, JSON, with_backup
+from tests.relay.support import BUSY, FAST, GOOD, JSON, PLAIN, with_backup
 
 if TYPE_CHECKING:
     from tests.relay.conftest import StartGateway
@@ -95,6 +97,9 @@ def of_response(kind: str, **fields: object) -> bytes:
 
 CREATED = of_response("response.created", response={"id": "r", "status": "in_progress"})
 SHUT = {"type": "reasoning", "id": "rs_1", "encrypted_content": "c2VhbGVk", "summary": []}
+GEMINI = "beta/models/m:streamGenerateContent?alt=sse"
+THOUGHT = {"text": "", "thoughtSignature": "c2VhbGVk"}
+OPEN = {"type": "reasoning", "id": "rs_1", "summary": []}
 COUNTED = {"id": "r", "status": "failed", "usage": {"output_tokens": 5000}}
 FAILED = {"error": {"code": "server_error", "message": "m"}}
 BLOCK = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}}
@@ -108,11 +113,26 @@ STARTED = {"type": "message_start", "message": {"model": "m", "usage": {"output_
         ("/responses", CREATED, 1),
         ("/responses", CREATED + of_response("response.output_item.done", item=SHUT), 0),
         ("/responses", of_response("response.failed", response=COUNTED | FAILED), 0),
-        ("/messages", event(STARTED) + event(BLOCK), 1),
+        ("/responses", CREATED + of_response("response.output_item.added", item=OPEN), 0),
+        (GEMINI, event({"candidates": [{"content": {"parts": [{"text": ""}]}}]}), 1),
+        (GEMINI, event({"candidates": [{"content": {"parts": [THOUGHT]}}]}), 0),
+        ("/messages", event(STARTED), 1),
+        ("/messages", event(STARTED) + event(BLOCK), 0),
         ("/messages", event(STARTED) + event(BLOCK) + event(SIGNED), 0),
-        ("/chat/completions", ROLE + event({"choices": [], "usage": {"completion_tokens": 99}}), 0),
+        ("/chat/completions", ROLE + event({"choices": [], "usage": {"completion_tokens": 9}}), 0),
     ],
-    ids=["begun", "reasoning", "counted", "greeting", "signature", "usage"],
+    ids=[
+        "begun",
+        "sealed",
+        "counted",
+        "opened",
+        "empty",
+        "thought",
+        "greeting",
+        "thinking",
+        "signature",
+        "usage",
+    ],
 )
 async def test_hidden_work_is_not_asked_for_a_second_time_elsewhere(
     start_gateway: StartGateway, path: str, events: bytes, asked: int
@@ -142,3 +162,19 @@ async def test_content_beside_an_error_was_made(start_gateway: StartGateway) -> 
         gateway = await start_gateway(first.port, retry=FAST, **with_backup(second.port))
         assert (await ask(gateway.port)).status >= 500
         assert second.requests == []
+
+
+@pytest.mark.parametrize("status", ["200 OK", "502 Bad"])
+async def test_an_error_that_counts_tokens_was_worked_on(
+    start_gateway: StartGateway, status: str
+) -> None:
+    error = {"error": {"message": "m", "type": "server_error"}}
+    for tokens, asked in ((0, 1), (500, 0)):
+        body = json.dumps(error | {"usage": {"completion_tokens": tokens}}).encode()
+        async with (
+            FakeUpstream([json_answer(body, status=status)]) as first,
+            FakeUpstream(BUSY) as second,
+        ):
+            gateway = await start_gateway(first.port, retry=FAST, **with_backup(second.port))
+            assert (await ask(gateway.port, PLAIN)).status >= 500
+            assert (len(first.requests), len(second.requests)) == (4, asked)
