@@ -33,13 +33,13 @@ _OF_A_MINUTE: Final = re.compile(r"(token|request)_quota_exceeded", re.IGNORECAS
 """Cerebras's codes for limits that pass, of all lengths."""
 
 _WAIT: Final = re.compile(
-    r"(?:try again|retry)(?: your request)? (?:in|after) (?:about )?"
-    r"((?:\d{1,9}(?:\.\d{1,9})? ?(?:ms|milliseconds?|h|hours?|m|minutes?|s|seconds?)\b ?)+"
-    r"|(?:\d{1,4}(?:\.\d{1,9})?(?:h|ms|m|s)){1,4}\b)",
+    r"(?:(?:try again|retry)(?: your request)? (?:in|after)|wait(?: for)?) (?:about )?"
+    r"((?:\d{1,9}(?:\.\d{1,9})? ?(?:ms|milliseconds?|d|days?|h|hours?|m|minutes?|s|seconds?)\b ?)+"
+    r"|(?:\d{1,4}(?:\.\d{1,9})?(?:d|h|ms|m|s)){1,5}\b)",
     re.IGNORECASE,
 )
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|h|m|s)", re.IGNORECASE)
-_SECONDS: Final = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|milli|d|h|m|s)", re.IGNORECASE)
+_SECONDS: Final = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def is_exhausted(code: str | None, message: str) -> bool:

@@ -176,7 +176,7 @@ class Reader(BaseReader):
             # The model speaks again, so nothing of the server's is still running.
             self._server_tools = 0
         facts.waiting = kind in _SILENT_BLOCKS
-        facts.worked = facts.worked or "thinking" in kind
+        facts.worked = facts.worked or "thinking" in kind or kind == "compaction"
         if kind in _TOOLS:
             # Its name is the first thing a client can show.
             facts.phase = Phase.IN_TOOL_CALL

@@ -83,7 +83,8 @@ class BaseReader:
     def may_close(self) -> bool:
         """Finish frames for all that was asked for end the answer, whether or not the upstream ends
         it."""
-        return self.facts.finished and not self.facts.awaited
+        facts = self.facts
+        return facts.finished and not (facts.awaited or facts.doubtful)
 
     def complement(self, *, ending: bool) -> bytes:  # noqa: ARG002 - nothing waits for the end here
         """The raising form once, directly after an error that lacks it."""
@@ -118,6 +119,58 @@ class BaseReader:
     def _fail_text(self, data: bytes) -> Kind:
         """``event: error`` with text that is no JSON."""
         return self._fail("error", data.decode("utf-8", "replace"))
+
+
+class Choices:
+    """Which of an answer's choices have their finish, and whether that is the last word.
+
+    Some servers say "stop" with every piece, or with the reasoning: of such a choice (``sure`` is
+    false) it proves nothing until ``[DONE]`` or the end.
+    """
+
+    __slots__ = ("_done", "_doubtful", "_reopened", "_seen", "_wanted", "unfinished")
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._seen: set[int] = set()
+        self._doubtful: set[int] = set()
+        self._reopened: set[int] = set()
+        self._done = False
+        self.unfinished: set[int] = set()
+
+    def open(self, index: int) -> bool:
+        """A choice speaks; whether for the first time."""
+        if index in self._seen:
+            return False
+        self._seen.add(index)
+        self.unfinished.add(index)
+        return True
+
+    def finish(self, index: int, *, sure: bool) -> None:
+        """A choice has its finish."""
+        self.unfinished.discard(index)
+        self._reopened.discard(index)
+        if sure:
+            self._doubtful.discard(index)
+        else:
+            self._doubtful.add(index)
+
+    def go_on(self, index: int) -> None:
+        """A choice has content, maybe after its finish."""
+        if index not in self.unfinished:
+            self.unfinished.add(index)
+            self._reopened.add(index)
+
+    def end(self) -> None:
+        """No further choice will come, and none goes on."""
+        self._done = True
+        self.unfinished -= self._reopened
+
+    def settle(self, facts: Facts) -> None:
+        """Say where they stand."""
+        facts.finished = bool(self._seen) and not self.unfinished
+        facts.awaited = len(self._seen) < self._wanted and not self._done
+        facts.doubtful = bool(self._doubtful) and not self._done
 
 
 def _error_in(text: bytes, *, named: bool) -> dict[str, Any] | None:

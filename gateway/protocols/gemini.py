@@ -233,6 +233,9 @@ class Reader(BaseReader):
         facts.abnormal = bool(failed)
         facts.finish_reason = next(iter(failed or said), None)
         if facts.finished:
+            if facts.phase is not Phase.AFTER_FINISH:
+                # Translators say STOP before they have said anything.
+                facts.doubtful = facts.phase is Phase.BEFORE_CONTENT
             facts.phase, facts.waiting = Phase.AFTER_FINISH, False
 
     def _note_model(self, model: str | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event
+from gateway.protocols.base import BaseReader, Choices, StreamProtocol, decode, encode, event
 from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
@@ -138,14 +138,13 @@ class Reader(BaseReader):
     """Reads chat chunks; also those of the legacy Completions endpoint, whose choices carry
     ``text``."""
 
-    __slots__ = ("_done", "_seen", "_unfinished", "_wanted")
+    __slots__ = ("_choices", "_spoke", "_unfinished")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
-        self._wanted = choices
-        self._seen: set[int] = set()
-        self._unfinished: set[int] = set()
-        self._done = False
+        self._choices = Choices(choices)
+        self._unfinished = self._choices.unfinished
+        self._spoke = False
 
     def read(self, name: bytes, data: bytes) -> Kind:
         """Take one chunk."""
@@ -199,21 +198,23 @@ class Reader(BaseReader):
     def _read_choices(self, chunk: _Chunk, choices: list[_Choice]) -> Kind:
         content = finish = False
         failure: str | None = None
+        self._spoke = self._spoke or self.facts.phase in (_TEXT, Phase.IN_TOOL_CALL)
         state = chunk.usage is not None or chunk.prompt_progress is not None
         for choice in choices:
             if choice.usage is not None:
                 self._count(choice.usage)
-            if choice.index not in self._seen:
-                self._seen.add(choice.index)
-                self._unfinished.add(choice.index)
+            if self._choices.open(choice.index):
                 # Some repeat the role on every chunk: only the first is news.
                 state = state or (choice.delta is not None and choice.delta.role is not None)
-            content = self._note_delta(choice) or content
+            speaks = self._note_delta(choice)
+            content = speaks or content
             reason = choice.finish_reason
             if reason and isinstance(reason, str | int):
                 finish = True
-                self._unfinished.discard(choice.index)
+                self._choices.finish(choice.index, sure=self._spoke)
                 failure = self._note_reason(str(reason)) or failure
+            elif speaks:
+                self._choices.go_on(choice.index)
         self._settle()
         if failure is not None:
             self.facts.worked = content
@@ -256,8 +257,7 @@ class Reader(BaseReader):
 
     def _settle(self) -> None:
         facts = self.facts
-        facts.finished = bool(self._seen) and not self._unfinished
-        facts.awaited = len(self._seen) < self._wanted and not self._done
+        self._choices.settle(facts)
         if facts.finished and not facts.awaited:
             facts.phase = Phase.AFTER_FINISH
             facts.waiting = False
@@ -330,8 +330,8 @@ class Reader(BaseReader):
             counted.reasoning = completion.reasoning_tokens
 
     def read_done(self) -> None:
-        """No further choice will come."""
-        self._done = True
+        """No further choice will come, and none goes on."""
+        self._choices.end()
         self._settle()
 
     def _raising_form(self, error: ProviderError) -> bytes:

@@ -220,7 +220,8 @@ class Reader(BaseReader):
         elif kind == "response.output_item.added":
             item = found.item.type if found.item is not None else None
             self._reasoning = item == "reasoning"
-            facts.worked = facts.worked or self._reasoning
+            # A search or a picture is made, and billed, before anything of it is seen.
+            facts.worked = facts.worked or item != "message"
             facts.waiting = item != "message"
             if facts.phase is not Phase.BEFORE_CONTENT:
                 facts.phase = _phase_of(item or "")

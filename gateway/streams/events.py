@@ -127,6 +127,9 @@ class Facts:
     awaited: bool = False
     """More choices were asked for than the stream has shown, and they may still come: only an end
     in good order says that what it has shown is all."""
+    doubtful: bool = False
+    """The finish may not be the last word, as from servers that say it with every piece: it proves
+    nothing where the transport broke, and a lull after it ends nothing."""
     terminal: bool = False
     """The frame after which the protocol allows nothing more has come."""
     finish_reason: str | None = None

@@ -35,7 +35,8 @@ def judge(facts: Facts, evidence: Evidence) -> Verdict:
     """The verdict on a stream that has ended."""
     if facts.error is not None:
         return Verdict.PROVIDER_ERROR
-    if facts.finished and not (facts.awaited and (evidence.broke or evidence.torn)):
+    more_may_come = facts.awaited or (facts.doubtful and not evidence.done)
+    if facts.finished and not (more_may_come and (evidence.broke or evidence.torn)):
         return Verdict.COMPLETE_ABNORMAL if facts.abnormal else Verdict.COMPLETE
     if evidence.unread:
         return Verdict.OPAQUE

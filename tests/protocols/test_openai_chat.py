@@ -188,7 +188,8 @@ def test_all_choices_seen_must_finish(asked_for: int) -> None:
 def test_more_choices_are_awaited_until_all_asked_for_or_the_end_marker_came() -> None:
     marked, whole = reader("openai_chat", choices=2), reader("openai_chat", choices=2)
     for of in (marked, whole):
-        read(of, choice({"content": "a"}, "stop", index=0))
+        read(of, choice({"content": "a"}, index=0))
+        read(of, choice({}, "stop", index=0))
         assert (of.facts.finished, of.facts.awaited) == (True, True)
         assert of.facts.phase is Phase.IN_TEXT
         assert not of.may_close()
@@ -404,4 +405,47 @@ def test_a_finish_is_found_in_json_that_strict_parsers_reject(data: bytes) -> No
     read(of, choice({"content": "a"}))
 
     assert read(of, data) in (Kind.FINISH, Kind.CONTENT)
+    assert of.facts.finished
+
+
+EARLY = choice({"role": "assistant", "reasoning_content": "hm"}, "stop")
+
+
+@pytest.mark.parametrize(
+    "early",
+    [
+        [EARLY],
+        [choice({"role": "assistant"}, "stop")],
+        [choice({"content": "a"}, "stop"), choice({"content": "b"}, "stop")],
+        [choice({"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, "stop")],
+    ],
+    ids=["reasoning", "role", "each", "tool"],
+)
+def test_a_finish_that_may_not_be_the_last_word_ends_nothing(early: list[dict[str, Any]]) -> None:
+    of = reader("openai_chat")
+    for chunk in early:
+        read(of, chunk)
+    assert of.facts.finished
+    assert of.facts.doubtful
+    assert not of.may_close()
+    of.read_done()
+    assert of.may_close()
+
+
+def test_what_goes_on_after_a_finish_is_not_over() -> None:
+    of = reader("openai_chat")
+    read(of, EARLY)
+    read(of, choice({"content": "half"}))
+    assert not of.facts.finished
+    read(of, choice({}, "stop"))
+    assert (of.facts.finished, of.facts.doubtful, of.may_close()) == (True, False, True)
+
+
+def test_the_end_marker_ends_what_went_on_after_its_finish() -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+    read(of, choice({}, "stop"))
+    read(of, choice({"content": " (1 source)"}))
+    assert not of.facts.finished
+    of.read_done()
     assert of.facts.finished

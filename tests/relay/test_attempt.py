@@ -52,15 +52,15 @@ async def test_a_refused_connection_names_the_place(start_gateway: StartGateway)
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    gateway = await start_gateway(port)
-    status, code, message = told(await ask(gateway.port))
-    assert (status, code) == (502, "upstream_unreachable")
-    assert f"127.0.0.1:{port}" in message
-    assert "refused" in message
-    assert "[" not in message
-    record = await gateway.record()
-    assert (record.status, record.error_code, record.upstream_status) == (502, code, None)
-    assert attempts(gateway, "connect") == 1
+        gateway = await start_gateway(port)
+        status, code, message = told(await ask(gateway.port))
+        assert (status, code) == (502, "upstream_unreachable")
+        assert f"127.0.0.1:{port}" in message
+        assert "refused" in message
+        assert "[" not in message
+        record = await gateway.record()
+        assert (record.status, record.error_code, record.upstream_status) == (502, code, None)
+        assert attempts(gateway, "connect") == 1
 
 
 async def test_a_name_that_does_not_resolve_is_called_so(
@@ -116,17 +116,17 @@ async def test_a_proxy_that_fails_is_told_apart(start_gateway: StartGateway) -> 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}"
-    refusal = head("407 Proxy Authentication Required", "Content-Length: 0")
-    async with FakeUpstream([refusal]) as proxy:
-        for url, says in (
-            (nowhere, "the proxy cannot be reached (Connection refused)"),
-            (f"http://127.0.0.1:{proxy.port}", "the proxy refused to connect to it (HTTP 407)"),
-        ):
-            gateway = await start_gateway(None, base_url="https://provider.test", proxy=url)
-            status, code, message = told(await ask(gateway.port))
-            assert (status, code) == (502, "upstream_unreachable")
-            assert f"Cannot reach provider.test: {says}" in message
-        assert proxy.requests[0].line == b"CONNECT provider.test:443 HTTP/1.1"
+        refusal = head("407 Proxy Authentication Required", "Content-Length: 0")
+        async with FakeUpstream([refusal]) as proxy:
+            for url, says in (
+                (nowhere, "the proxy cannot be reached (Connection refused)"),
+                (f"http://127.0.0.1:{proxy.port}", "the proxy refused to connect to it (HTTP 407)"),
+            ):
+                gateway = await start_gateway(None, base_url="https://provider.test", proxy=url)
+                status, code, message = told(await ask(gateway.port))
+                assert (status, code) == (502, "upstream_unreachable")
+                assert f"Cannot reach provider.test: {says}" in message
+            assert proxy.requests[0].line == b"CONNECT provider.test:443 HTTP/1.1"
 
 
 @pytest.mark.parametrize(

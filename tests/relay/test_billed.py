@@ -99,6 +99,8 @@ CREATED = of_response("response.created", response={"id": "r", "status": "in_pro
 SHUT = {"type": "reasoning", "id": "rs_1", "encrypted_content": "c2VhbGVk", "summary": []}
 GEMINI = "beta/models/m:streamGenerateContent?alt=sse"
 THOUGHT = {"text": "", "thoughtSignature": "c2VhbGVk"}
+SEARCH = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
+MESSAGE = {"type": "message", "id": "msg_1", "content": []}
 OPEN = {"type": "reasoning", "id": "rs_1", "summary": []}
 COUNTED = {"id": "r", "status": "failed", "usage": {"output_tokens": 5000}}
 FAILED = {"error": {"code": "server_error", "message": "m"}}
@@ -116,6 +118,8 @@ STARTED = {"type": "message_start", "message": {"model": "m", "usage": {"output_
         ("/responses", CREATED + of_response("response.output_item.added", item=OPEN), 0),
         (GEMINI, event({"candidates": [{"content": {"parts": [{"text": ""}]}}]}), 1),
         (GEMINI, event({"candidates": [{"content": {"parts": [THOUGHT]}}]}), 0),
+        ("/responses", CREATED + of_response("response.output_item.added", item=SEARCH), 0),
+        ("/responses", CREATED + of_response("response.output_item.added", item=MESSAGE), 1),
         ("/messages", event(STARTED), 1),
         ("/messages", event(STARTED) + event(BLOCK), 0),
         ("/messages", event(STARTED) + event(BLOCK) + event(SIGNED), 0),
@@ -128,6 +132,8 @@ STARTED = {"type": "message_start", "message": {"model": "m", "usage": {"output_
         "opened",
         "empty",
         "thought",
+        "search",
+        "message",
         "greeting",
         "thinking",
         "signature",

@@ -636,3 +636,27 @@ async def test_the_providers_words_in_a_stream_reach_the_log(start_gateway: Star
         await ask(gateway.port)
         record = await gateway.record()
         assert (record.error_code, record.error) == ("hot", "GPU on fire")
+
+
+EARLY = event(
+    {"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}, "finish_reason": "stop"}]}
+)
+
+
+async def test_a_pause_behind_an_early_finish_ends_no_answer(start_gateway: StartGateway) -> None:
+    late = after(0.3)
+    rest = text("the answer") + FINISH + DONE
+    async with FakeUpstream([SSE, chunk(EARLY), late, chunk(rest), LAST_CHUNK]) as upstream:
+        gateway = await start_gateway(upstream.port, timeouts=Timeouts(linger=0.05))
+        answer = await ask(gateway.port)
+        assert (answer.body, answer.clean) == (EARLY + rest, True)
+
+
+@pytest.mark.parametrize("end", [FIN, RST, LAST_CHUNK])
+async def test_half_an_answer_behind_an_early_finish_is_no_whole_one(
+    start_gateway: StartGateway, end: Step
+) -> None:
+    async with FakeUpstream([SSE, chunk(EARLY), chunk(text("half")), end]) as upstream:
+        gateway = await start_gateway(upstream.port)
+        answer = await ask(gateway.port)
+        assert b"upstream_stream_truncated" in answer.body
