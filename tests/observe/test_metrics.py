@@ -360,6 +360,7 @@ def test_what_was_odd_about_a_stream_is_counted_apart_from_its_verdict(
     metrics: Metrics, make_record: Callable[..., RequestRecord]
 ) -> None:
     stream = Stream(PROTOCOL.name, PROTOCOL.reader(1), Settings(), 1000.0)
+    stream.receive_data(b'data: {"choices":[{"delta":{"content":"a"}}]}\n\n', 1000.5)
     stream.receive_data(b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}', 1001.0)
     stream.receive_reset(1002.0)
     metrics.observe(make_record(stream=stream, status=200))
