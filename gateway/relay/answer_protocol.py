@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -48,7 +49,8 @@ class AnswerProtocol(ResponseHandler):
         opened = None if transport is None else transport.get_extra_info("socket")
         plain = transport is not None and transport.get_extra_info("ssl_object") is None
         if opened is not None and plain and self._spare < 0:
-            self._spare = os.dup(opened.fileno())
+            with suppress(OSError):  # without a free descriptor it is as it was without this
+                self._spare = os.dup(opened.fileno())
 
     def let_go(self) -> None:
         """No more of that: the connection ends when aiohttp closes it."""

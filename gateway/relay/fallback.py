@@ -43,19 +43,10 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
         if spoken and protocol.name not in spoken:
             continue
         wanted = (other.provider.model_map or first.provider.model_map).get(facts.model or "")
+        # What is compressed can be renamed in its path alone.
         if wanted and is_compressed(packed) and rename_model(call.rest, b"", wanted) is None:
-            _skip(call, other)
             continue
         yield other
-
-
-def _skip(call: Call, other: Destination) -> None:
-    logs.logger().warning(
-        "fallback_skipped",
-        request_id=call.record.request_id,
-        provider=other.provider.name,
-        reason="the model's name in the request cannot be changed (is it compressed?)",
-    )
 
 
 def count_failed_try(tools: Tools, call: Call) -> None:
@@ -87,7 +78,12 @@ def redirect(tools: Tools, call: Call, other: Destination) -> bool:
     if wanted is not None:
         renamed = rename_model(asked.rest, asked.body, wanted)
         if renamed is None:
-            _skip(call, other)
+            logs.logger().warning(
+                "fallback_skipped",
+                request_id=call.record.request_id,
+                provider=other.provider.name,
+                reason="the model's name in the request cannot be changed",
+            )
             return False
         call.rest = renamed[0]
         body.replace(renamed[1])

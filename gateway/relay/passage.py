@@ -61,6 +61,7 @@ _SPACE: Final = b" \t\r\n"
 
 _ARRAY_OF_ERROR: Final = b'[{"error":'
 """How an error begins, without its blanks, where Google's answers are arrays."""
+
 _BROKEN_OFF: Final = (Code.STREAM_TRUNCATED, "The provider broke off its answer.")
 _SILENT: Final = (Code.STALLED, "The provider fell silent in the middle of its answer.")
 

@@ -368,7 +368,7 @@ class Exchange:
                 while await self.content.readany():
                     pass
         except (TimeoutError, aiohttp.ClientError, OSError, RuntimeError):
-            await self._listen()
+            pass
         finally:
             self.close()
 
