@@ -44,6 +44,8 @@ def launch(
     the gateway: what comes there before the command runs can only mean that it shall not. Raises
     SpawnFailed; nothing is left of the attempt then.
     """
+    if select.select([control], [], [], 0)[0]:
+        raise SpawnFailed("start", errno.ECANCELED)
     told, tell = os.pipe2(os.O_CLOEXEC)
     shim, give_up = os.getpid(), time.monotonic() + SECONDS
     try:
@@ -56,7 +58,7 @@ def launch(
         _become(request, files, shim, tell, sandbox)
     os.close(tell)
     try:
-        failure = _what_it_says(told, control)
+        failure = _what_it_says(told)
     finally:
         os.close(told)
     if sandbox is not None:
@@ -65,22 +67,17 @@ def launch(
     if failure is not None:
         os.kill(leader, signal.SIGKILL)
         # What hangs in the kernel dies when it comes back; waiting for it would hang as well.
-        hangs = failure.number in (errno.ETIMEDOUT, errno.ECANCELED)
-        os.waitpid(leader, os.WNOHANG if hangs else 0)
+        os.waitpid(leader, os.WNOHANG if failure.number == errno.ETIMEDOUT else 0)
         raise failure
     return leader
 
 
-def _what_it_says(told: int, control: int) -> SpawnFailed | None:
+def _what_it_says(told: int) -> SpawnFailed | None:
     """None once exec has closed the pipe."""
     poll = select.poll()
     poll.register(told, select.POLLIN)
-    poll.register(control, select.POLLIN)
-    ready = [descriptor for descriptor, _ in poll.poll(SECONDS * 1000)]
-    if not ready:
+    if not poll.poll(SECONDS * 1000):
         return SpawnFailed("exec", errno.ETIMEDOUT)
-    if told not in ready:
-        return SpawnFailed("start", errno.ECANCELED)
     said = os.read(told, 256).decode()
     if not said:
         return None

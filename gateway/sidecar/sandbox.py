@@ -101,9 +101,7 @@ class Sandbox:
         give_up = time.monotonic() + seconds
         try:
             while True:
-                told = self._next(give_up - time.monotonic(), control)
-                if told is None and time.monotonic() < give_up:
-                    return SpawnFailed("start", errno.ECANCELED)
+                told = self._next(give_up - time.monotonic())
                 if told is None:
                     late = f"{_NONE}: it takes too long"
                     return SpawnFailed("sandbox", errno.ETIMEDOUT, late)
@@ -114,6 +112,9 @@ class Sandbox:
                 if told.words[0] == b"started":
                     self.init = told.sender
                     return None if self.leader else SpawnFailed("sandbox", errno.ESRCH)
+                # Until here it has not begun; from here on it has, and can only be killed.
+                if select.select([control], [], [], 0)[0]:
+                    return SpawnFailed("start", errno.ECANCELED)
                 self.leader = kernel.process(told.sender)
                 self.report.send(b"go")
         except OSError as error:
@@ -138,14 +139,11 @@ class Sandbox:
             return
         yield told
 
-    def _next(self, seconds: float, control: int) -> Told | None:
-        """The next message; None where the gateway is heard first, or nothing in time."""
+    def _next(self, seconds: float) -> Told | None:
+        """The next message; None where there is none in time."""
         poll = select.poll()
         poll.register(self.report, select.POLLIN)
-        # As long as the command waits for its leave, the gateway may still have none of it.
-        poll.register(control, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll(max(0.0, seconds * 1000))]
-        return self._receive() if ready and control not in ready else None
+        return self._receive() if poll.poll(max(0.0, seconds * 1000)) else None
 
     def _receive(self) -> Told:
         size = socket.CMSG_SPACE(_CREDENTIALS.size)

@@ -111,8 +111,8 @@ def open_pipe(owner: tuple[int, int] | None) -> tuple[int, int]:
     """One pipe for both streams, so that their order is kept; as large as can be had.
 
     A file would not do: opening ``/dev/stderr`` for writing truncates a file, and not a pipe. Only
-    its owner may open a pipe so, and only for
-    writing: ``owner`` is the user and the group of the command, if others.
+    its owner may open a pipe so, and only for writing: ``owner`` is the user and the group of the
+    command, if others.
     """
     import fcntl
 

@@ -142,10 +142,12 @@ async def test_a_sandbox_that_never_comes_about_is_given_up(
     box.report.close()
     box = sandbox.Sandbox(bench.spec("true", wrap=WRAP).request(0.0), [], write)
     held = box._theirs.dup()
+    held.send(b"leader")
     hung_up.close()
     failure = box.await_start(10, quiet.fileno())
     assert failure is not None
     assert failure.as_dict()["name"] == "ECANCELED"
+    assert box.leader is None
     held.close()
     quiet.close()
     box.report.close()
