@@ -58,12 +58,8 @@ def parse_offset(value: str | None, size: int) -> int:
 
     Raises :class:`ExecError` with 400 for what is no number up to ``size``, the bytes there are.
     """
-    if value is None or not value.strip():
-        return 0
-    text = value.strip()
-    if not _EVENT_ID.fullmatch(text) or int(text) > size:
-        raise ExecError(400, f"offset must be a whole number up to {size}, the bytes there are.")
-    return int(text)
+    wrong = f"offset must be a whole number up to {size}, the bytes there are."
+    return _position(value, size, wrong)
 
 
 def parse_event_id(value: str | None, size: int) -> int:
@@ -72,11 +68,15 @@ def parse_event_id(value: str | None, size: int) -> int:
     ``size`` are the bytes of output that are there. Raises :class:`ExecError` with 400 for what
     no event can have had for its ``id``.
     """
-    if value is None or not value.strip():
+    return _position(value, size, "Last-Event-ID must be the id of an event of this stream.")
+
+
+def _position(value: str | None, size: int, wrong: str) -> int:
+    text = (value or "").strip()
+    if not text:
         return 0
-    text = value.strip()
     if not _EVENT_ID.fullmatch(text) or int(text) > size:
-        raise ExecError(400, "Last-Event-ID must be the id of an event of this stream.")
+        raise ExecError(400, wrong)
     return int(text)
 
 

@@ -26,9 +26,6 @@ _EXHAUSTED: Final = re.compile(
 _OF_MONEY: Final = re.compile(r"quota|billing|payment|credit|budget|\b402\b", re.IGNORECASE)
 """What codes and types of errors have in them that are about money."""
 
-_CODES: Final = frozenset({"1113", "1304", "1308", "1309", "1310", "1311", "1313"})
-"""Z.ai's for arrears and for what of a plan is used up."""
-
 _OF_A_MINUTE: Final = re.compile(r"(token|request)_quota_exceeded", re.IGNORECASE)
 """Cerebras's codes for limits that pass, of all lengths."""
 
@@ -55,7 +52,7 @@ def is_spent(words: Words, details: Any = None, *, told_to_wait: bool) -> bool:
     ``details`` are Google's, who tells of a wait of seconds also where the quota is a day's.
     """
     names = _OF_A_MINUTE.sub("", f"{words.code} {words.type}")
-    if words.code in _CODES or is_exhausted(names, "") or "PerDay" in str(details):
+    if is_exhausted(names, "") or "PerDay" in str(details):
         return True
     named = _OF_MONEY.search(names) is not None
     return not told_to_wait and (named or is_exhausted(words.code, words.all))

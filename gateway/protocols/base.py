@@ -276,12 +276,12 @@ _STATUS_WORDS: tuple[tuple[str, int], ...] = (
     ("payment", 402), ("too_large", 413), ("internal", 500), ("server_error", 500),
     ("api_error", 500),
 )  # fmt: skip
-_FINAL_CODES = frozenset({
-    "1000", "1001", "1002", "1003", "1004", "1110", "1111", "1112", "1113", "1121", "1211", "1301",
-    "1304", "1308", "1309", "1310", "1311", "1313",
-})  # fmt: skip
-"""Z.ai business codes for authentication, locked accounts, arrears, unknown model, refused content,
-and what of a plan is used up."""
+SPENT_CODES = frozenset({"1113", "1304", "1308", "1309", "1310", "1311", "1313"})
+"""Z.ai business codes for arrears and for what of a plan is used up."""
+_FINAL_CODES = SPENT_CODES | {
+    "1000", "1001", "1002", "1003", "1004", "1110", "1111", "1112", "1121", "1211", "1301",
+}  # fmt: skip
+"""And for authentication, locked accounts, unknown model and refused content."""
 _NO_NEWS_WITH_429 = re.compile(r"invalid_request_error|(?:token|request)_quota_exceeded")
 """Types for limits: Mistral's and Anthropic's compatible endpoint's; Cerebras's."""
 

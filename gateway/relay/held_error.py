@@ -13,7 +13,7 @@ from gateway.observe import logs
 from gateway.policy.error_body import details_in, words_of
 from gateway.policy.quota import is_spent, wait_in_words
 from gateway.policy.retry import retry_after, retry_delay
-from gateway.protocols.base import limit_passes, provider_error
+from gateway.protocols.base import SPENT_CODES, limit_passes, provider_error
 from gateway.relay import failures, passage
 from gateway.relay.failures import Failed, Held, Outcome
 from gateway.streams.coding import Decoder, is_compressed
@@ -136,6 +136,7 @@ def _can_help(
     """
     words = words_of(document)
     spent = is_spent(words, details_in(document), told_to_wait=told_to_wait)
+    spent = spent or words.code in SPENT_CODES
     if spent or exchange.status >= 500:
         return not spent
     errors = [provider_error(words.type, words.message, words.code)]

@@ -59,9 +59,6 @@ def test_a_limit_that_passes_is_no_empty_account(message: str) -> None:
         ("request_quota_exceeded", "too_many_requests_error", False, False),
         ("SetLimitExceeded", None, False, True),
         ("402", None, False, True),
-        ("1113", None, False, True),
-        ("1310", "rate_limit_error", False, True),
-        ("1302", "rate_limit_error", False, False),
     ],
 )
 def test_names_of_errors_tell_it_too(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ from tests.relay.streams import WHOLE
 from tests.relay.support import BUSY, CHAT, FAST, JSON, PLAIN, with_backup
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from tests.relay.conftest import Gateway, StartGateway
 
 
@@ -287,73 +290,57 @@ async def test_a_stored_answer_is_asked_for_as_often_as_it_takes(
         assert upstream.connections == 3
 
 
+LARGE = b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}'
+
+
+@asynccontextmanager
+async def hasty(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """A server that answers (or does not) and closes when it has read the beginning of a request:
+    its port, and what it has read. Who closes with unread bytes resets the connection.
+    """
+    loop, seen = asyncio.get_running_loop(), []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+
+        async def serve() -> None:
+            while True:
+                client, _ = await loop.sock_accept(server)
+                with client:
+                    seen.append(await loop.sock_recv(client, 20_000))
+                    await loop.sock_sendall(client, answer)
+
+        serving = asyncio.ensure_future(serve())
+        try:
+            yield server.getsockname()[1], seen
+        finally:
+            serving.cancel()
+
+
 @pytest.mark.parametrize("path", [CHAT, "/up/v1/files"])
 async def test_a_refusal_in_the_middle_of_a_large_request_is_read_and_final(
     start_gateway: StartGateway, path: str
 ) -> None:
-    """Who closes with unread bytes resets the connection, right behind its answer."""
-    refusal = json_answer(
-        b'{"error":{"message":"bad key","code":"invalid_api_key"}}',
-        "Connection: close",
-        status="401 No",
-    )
-    loop, seen = asyncio.get_running_loop(), 0
-    server = socket.create_server(("127.0.0.1", 0))
-    server.setblocking(False)
-
-    async def serve() -> None:
-        nonlocal seen
-        while True:
-            client, _ = await loop.sock_accept(server)
-            with client:
-                seen += 1
-                await loop.sock_recv(client, 20_000)
-                await loop.sock_sendall(client, refusal)
-
-    serving = asyncio.ensure_future(serve())
-    try:
-        gateway = await start_gateway(server.getsockname()[1], retry=FAST)
-        raw = request(path, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
-        answers = [await ask(gateway.port, raw) for _ in range(20)]
+    body = b'{"error":{"message":"bad key","code":"invalid_api_key"}}'
+    async with hasty(json_answer(body, "Connection: close", status="401 No")) as (port, seen):
+        gateway = await start_gateway(port, retry=FAST)
+        answers = [await ask(gateway.port, request(path, LARGE)) for _ in range(20)]
         assert {(answer.status, b"bad key" in answer.body) for answer in answers} == {(401, True)}
-        assert seen == 20
-    finally:
-        serving.cancel()
-        server.close()
+        assert len(seen) == 20
 
 
 async def test_a_large_request_that_is_broken_off_may_have_been_refused(
     start_gateway: StartGateway,
 ) -> None:
     """Its answer may be lost with the connection: it is asked once more, and not elsewhere."""
-    loop, seen = asyncio.get_running_loop(), 0
-    server = socket.create_server(("127.0.0.1", 0))
-    server.setblocking(False)
-
-    async def serve() -> None:
-        nonlocal seen
-        while True:
-            client, _ = await loop.sock_accept(server)
-            with client:
-                seen += 1
-                await loop.sock_recv(client, 20_000)
-
-    serving = asyncio.ensure_future(serve())
-    try:
-        async with FakeUpstream([json_answer(JSON)]) as other:
-            more = with_backup(other.port)
-            gateway = await start_gateway(server.getsockname()[1], retry=FAST, **more)
-            raw = request(CHAT, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
-            assert (await ask(gateway.port, raw)).status == 502
-            assert (seen, len(other.requests)) == (2, 0)
-    finally:
-        serving.cancel()
-        server.close()
+    async with hasty(b"") as (port, seen), FakeUpstream([json_answer(JSON)]) as other:
+        gateway = await start_gateway(port, retry=FAST, **with_backup(other.port))
+        assert (await ask(gateway.port, request(CHAT, LARGE))).status == 502
+        assert (len(seen), len(other.requests)) == (2, 0)
 
 
 async def test_nothing_of_a_connection_is_kept_open(start_gateway: StartGateway) -> None:
     """A second descriptor would keep it from ending when the gateway has ended it."""
-    large = request(CHAT, b'{"model":"m","x":"' + b"a" * 3_000_000 + b'"}')
+    large = request(CHAT, LARGE)
     async with FakeUpstream([json_answer(JSON)], [SSE, HOLD]) as upstream:
         gateway = await start_gateway(upstream.port)
         await ask(gateway.port, large)

@@ -383,7 +383,7 @@ async def test_a_part_of_a_head_is_no_dead_connection(start_gateway: StartGatewa
 @pytest.mark.parametrize(
     "script",
     [
-        [SSE + b"", LAST_CHUNK],
+        [SSE, LAST_CHUNK],
         [json_answer(b"<html></html>")],
         [json_answer(b"")],
     ],

@@ -126,6 +126,8 @@ async def test_a_200_that_is_a_rate_limit_waits_as_its_header_says(
         (500, {"message": "user quota is not enough", "code": "insufficient_user_quota"}),
         (503, {"message": "Monthly quota exceeded", "type": "quota_exceeded"}),
         (500, {"message": "pay first", "type": "billing_error"}),
+        (500, {"message": "x", "code": "1113"}),
+        (503, {"message": "x", "code": 1308}),
         (503, {"message": "This request requires more credits", "code": 402}),
         (429, {"message": "Budget has been exceeded! Max budget: 10", "type": "budget_exceeded"}),
         (429, {"message": "You have no credits remaining.", "code": "429"}),
