@@ -140,7 +140,7 @@ def _set_up(
     else:
         # They are for the command, and set within: memory that is enough for it may not be for us.
         sandbox.hand_over()
-    _be_expendable(request["nice"], request["oom_score_adj"])
+    _be_expendable(request["oom_score_adj"])
     os.umask(request["umask"])
     stage[0] = "run_as"
     if request["run_as"] is not None:
@@ -182,10 +182,9 @@ def limits_of(limits: dict[str, int]) -> list[tuple[int, int]]:
     return found
 
 
-def _be_expendable(nice: int, oom_score_adj: int) -> None:
-    """A niceness and a rank for the out-of-memory killer; a system that refuses runs on."""
+def _be_expendable(oom_score_adj: int) -> None:
+    """A rank for the out-of-memory killer; a system that refuses runs on."""
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + nice)
         # Without it the files below /proc/self belong to root. There is no secret in here.
         kernel.prctl(kernel.SET_DUMPABLE, 1)
         # Bytes: a text file would import a codec here, in every command anew.

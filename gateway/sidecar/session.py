@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from gateway.sidecar.family import Family
     from gateway.sidecar.kernel import ChildBell
+    from gateway.sidecar.priority import Lowering
     from gateway.sidecar.record import Record
     from gateway.sidecar.sink import Sink
 
@@ -88,6 +89,7 @@ class Session:
         pipe: int,
         control: socket.socket,
         directory: int,
+        lowering: Lowering | None = None,
     ) -> None:
         self._record = record
         self._sink = sink
@@ -95,6 +97,7 @@ class Session:
         self._policy = policy
         self._pipe = pipe
         self._directory = directory
+        self._lowering = lowering
         self._ending: Ending | None = None
         self._answered = False
         self._final = False
@@ -128,6 +131,8 @@ class Session:
                     self._control.flush()
             self._family.reap()
             self._advance(time.monotonic())
+            if self._lowering is not None:
+                self._lowering.advance(time.monotonic())
 
     # --- what comes in ------------------------------------------------------------------------
 
@@ -341,6 +346,8 @@ class Session:
     def _wait(self, tick: float | None) -> float | None:
         """Milliseconds to the next thing to do; None: only what comes in can change anything."""
         times = [] if tick is None else [time.monotonic() + tick]
+        if self._lowering is not None:
+            times.append(self._lowering.next_at)
         if self._ending is not None:
             times.append(self._next_in(self._ending))
         elif not self._final:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.sidecar import family, kernel, launch, record, sandbox, session, sink
+from gateway.sidecar import family, kernel, launch, priority, record, sandbox, session, sink
 
 PIPE = 1 << 20
 """Bytes of the pipe that are asked for; an ordinary user gets 64 pipes of this size."""
@@ -33,7 +33,8 @@ class Handed:
 
 def main(handed: Handed) -> None:
     """Run one command to its end, in a process just forked for it."""
-    os.setsid()
+    # Not a session: this stays in that of the zygote, which has been made nice.
+    os.setpgid(0, 0)
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=handed.control)
     # From here on the command may have run: a caller that has seen it must not send it again.
@@ -96,6 +97,7 @@ def run(
         pipe=read,
         control=control,
         directory=directory,
+        lowering=priority.Lowering(relatives.leader),
     ).run(bell)
 
 

@@ -66,7 +66,6 @@ class Spec:
     want_sha256: bool = False
     limits: Mapping[str, int] = field(default_factory=lambda: LIMITS)
     umask: int = 0o022
-    nice: int = 5
     oom_score_adj: int = 500
     run_as: tuple[int, int] | None = None
     wrap: tuple[str, ...] = ()
@@ -127,7 +126,6 @@ _AS_THEY_ARE = (
     "tail_bytes",
     "want_sha256",
     "umask",
-    "nice",
     "oom_score_adj",
     "sink_delay_ms",
 )

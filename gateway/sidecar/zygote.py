@@ -29,7 +29,7 @@ if __name__ == "__main__":
         _package.__path__ = _path
         sys.modules[_name] = _package
 
-from gateway.sidecar import kernel, record, shim
+from gateway.sidecar import kernel, priority, record, shim
 
 _RESCAN_MS = 20
 _MAX_MESSAGE = 4096
@@ -136,6 +136,8 @@ def main(descriptor: int) -> None:
     """Serve the socket until the gateway has gone."""
     os.set_inheritable(descriptor, False)
     requests = socket.socket(fileno=descriptor)
+    # First: the files of what is not dumpable belong to root.
+    priority.lower()
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     kernel.prctl(kernel.SET_DUMPABLE, 0)
     os.umask(0o077)

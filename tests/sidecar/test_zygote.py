@@ -38,6 +38,7 @@ OUTSIDE = (
     "sandbox",
     "init",
     "session",
+    "priority",
     "control",
     "pipes",
     "flood",
