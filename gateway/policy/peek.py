@@ -39,8 +39,9 @@ class RequestFacts:
     whether or not its client waits (``background``, xAI's ``deferred``), unless it says no.
     ``asks``: its JSON holds a prompt or wants a stream. ``bound``: it goes on from something that
     is stored at the provider (an earlier response, a conversation, a cache, a prompt, a container).
-    ``appends``: its answer is added to something stored there. ``readable`` is whether the body was
-    understood.
+    ``appends``: its answer is added to something stored there. ``acts``: it gives the provider
+    tools of other servers (MCP) to use, which may change something there. ``readable`` is whether
+    the body was understood.
     """
 
     model: str | None = None
@@ -50,6 +51,7 @@ class RequestFacts:
     asks: bool = False
     bound: bool = False
     appends: bool = False
+    acts: bool = False
     readable: bool = False
 
 
@@ -79,6 +81,10 @@ class _Body(msgspec.Struct):
     input: msgspec.Raw = msgspec.Raw()
     contents: msgspec.Raw = msgspec.Raw()
     previous_response_id: msgspec.Raw = msgspec.Raw()
+    previous_interaction_id: msgspec.Raw = msgspec.Raw()
+    agent_id: msgspec.Raw = msgspec.Raw()
+    mcp_servers: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
     conversation: msgspec.Raw = msgspec.Raw()
     container: msgspec.Raw = msgspec.Raw()
     cached_content: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="cachedContent")
@@ -112,7 +118,8 @@ _MADE_THERE = re.compile(
       |knowledge_id|approval_request_id|rag_?[cC]orpus|data_?[sS]tore)" ~:~ "
     | "(?:file_ids|vector_store_ids|collection_ids|library_ids
       |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
-    | "fileid://
+    | "(?:fileid|ms)://
+    | "(?i:authorization)(?:_token)?" ~:~ "
     | "type" ~:~ "(?:reasoning\.encrypted|container_reference)"
     | "audio" ~:~ \{ ~ "id" ~:
     | "id" ~:~ "(?:rs|ig)_
@@ -120,7 +127,9 @@ _MADE_THERE = re.compile(
     """.replace(b"~", rb"\s{0,20}"),
     re.VERBOSE,
 )
-"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
+"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id; and the
+keys that a provider is trusted with for tools of other servers."""
+_MCP = re.compile(rb'"type"\s{0,20}:\s{0,20}"mcp"')
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -196,6 +205,7 @@ def _of_json(body: bytes) -> RequestFacts:
         asks=prompted or stream is True,
         bound=_is_bound(fields, body),
         appends=_says(fields.conversation),
+        acts=_holds(fields.mcp_servers) or _MCP.search(memoryview(fields.tools)) is not None,
         readable=True,
     )
 
@@ -222,7 +232,9 @@ def _reread(body: bytes) -> _Body | None:
             return None
         kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
         for name, field in kept.items():
-            if isinstance(field, list):  # of a prompt: that it is there, and how many there are
+            if (
+                isinstance(field, list) and name != "tools"
+            ):  # of a prompt: that it is there, and how many there are
                 kept[name] = [type(item)() if isinstance(item, str | list) else 0 for item in field]
         return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError, msgspec.DecodeError):
@@ -265,6 +277,8 @@ def _background(*fields: msgspec.Raw) -> bool | None:
 def _is_bound(fields: _Body, body: bytes) -> bool:
     stored = _says(
         fields.previous_response_id,
+        fields.previous_interaction_id,
+        fields.agent_id,
         fields.conversation,
         fields.cached_content,
         fields.cached_content_snake,
@@ -286,6 +300,11 @@ def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) 
         body = plain
     # A text that holds such words has its quotation marks escaped.
     return _MADE_THERE.search(body) is not None
+
+
+def _holds(raw: msgspec.Raw) -> bool:
+    """Whether there is a list, and it is not empty."""
+    return re.match(rb"\[\s{0,20}[^\s\]]", memoryview(raw)) is not None
 
 
 def _begins(raw: msgspec.Raw, marks: bytes) -> bool:

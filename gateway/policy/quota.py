@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 _LINK: Final = re.compile(r"https?://\S+")
 _EXHAUSTED: Final = re.compile(
     r"insufficient[_ ](quota|balance|credit|funds)|exceeded your current quota|credit balance"
-    r"|billing[_ ](hard|details|limit|not)|usage limits?|spend(ing)?[_ ](limit|cap)|out of credits"
-    r"|models-per-day|budget has been exceeded|no credits|(monthly|daily) quota"
+    r"|billing[_ ](hard|details|limit|not)|usage[_ ]limits?|out of credits"
+    r"|spend(ing)?[_ ](limit|cap)|models-per-day|budget has been exceeded|no credits"
+    r"|(monthly|daily) quota"
     r"|(hour|day|week|month)(ly)? allocated quota|limit exhausted|extra usage|setlimitexceeded"
     r"|credits (are |were |have been )?(depleted|exhausted|used up)|daily free allocation"
-    r"|per (day|week|month) limit exceeded|calls ?/ ?(day|week|month)\b"
+    r"|(tokens|requests) per (day|week|month)|calls ?/ ?(day|week|month)\b|\b[TR]PD\b"
+    r"|daily (rate )?limit|quota[_ ]exhausted|quota will reset after \d{1,4}h"
     r"|使用上限|欠费|余额不足|额度已?用[尽完]",
     re.IGNORECASE,
 )

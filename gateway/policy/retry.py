@@ -8,6 +8,7 @@ failure before anything was handed on                 tried again
 DNS, connect, TLS (nothing was sent)                  yes
 a reused connection that died without a byte          once per request, at once, not counted (1)
 sent, and no byte came back (may be billed)           inference: ``ambiguous`` times, within 30 s
+an answer whose head is no valid HTTP                 as the one before
 408, 409, 425, 5xx (not 501, 505)                     yes
 424 that the provider calls ModelErrorException       yes
 429 for a rate limit                                  yes, when told to wait no longer than allowed
@@ -22,6 +23,7 @@ anything once content was seen (``hold = finish``)    ``max_retries_after_conten
 anything once a byte was handed on                    never
 anything that is not this protocol's inference        only if nothing was sent
 ``background``, ``deferred`` or ``conversation``      only if nothing was sent
+tools of other servers (MCP)                          never once one may have been used
 ====================================================  ========================================
 
 (1) What may change something at the provider (:func:`may_change_state`) is never sent on a reused
@@ -84,9 +86,9 @@ class Failure:
     """One failed try.
 
     ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
-    ``ambiguous``: it has, and not a byte came back. ``after_content``: content had been seen (and
-    held). ``begun``: a part of an answer in one piece had come, of an event, or of something that
-    was no HTTP. ``retry_after``: seconds that the provider asked for.
+    ``ambiguous``: it has, and not a byte came back that says what became of it. ``after_content``:
+    content had been seen (and held). ``begun``: a part of an answer in one piece had come, of an
+    event, or of something that was no HTTP. ``retry_after``: seconds that the provider asked for.
     """
 
     reason: Reason
@@ -109,12 +111,14 @@ class Story:
 
     ``received`` is when it came. ``inference``: a protocol claims it, so that sending it twice
     costs money at worst, and its body was kept. ``allowed``: the most retries, 0 where the client
-    asked for none. ``last`` is why the last one was made. ``billed``: a try may have cost money.
+    asked for none. ``acts``: the provider may use tools that change something elsewhere. ``last``
+    is why the last one was made. ``billed``: a try may have cost money.
     """
 
     received: float
     inference: bool
     allowed: int
+    acts: bool = False
     retries: int = 0
     ambiguous: int = 0
     after_content: int = 0
@@ -165,6 +169,7 @@ class Stop(StrEnum):
     WAIT_TOO_LONG = "asked_to_wait_too_long"
     TOO_LATE = "deadline"
     BUDGET = "budget"
+    ACTED = "a_tool_may_have_been_used"
 
 
 def decide(
@@ -179,6 +184,8 @@ def decide(
         return Stop.FINAL
     if failure.sent and not story.inference:
         return Stop.NOT_REPEATABLE
+    if failure.billed and story.acts:
+        return Stop.ACTED
     if failure.ambiguous and (
         story.ambiguous >= rule.ambiguous or now - story.received > AMBIGUOUS_WINDOW
     ):

@@ -108,7 +108,7 @@ class Reader(BaseReader):
             return self._fail_text(data) if name == b"error" else Kind.OPAQUE
         kind = found.type or name.decode("utf-8", "replace")
         if kind == "error" or name == b"error" or found.error:
-            return self._read_error(found, name)
+            return self._read_error(found, name, data)
         match kind:
             case "ping":
                 return Kind.HEARTBEAT
@@ -176,7 +176,8 @@ class Reader(BaseReader):
             # The model speaks again, so nothing of the server's is still running.
             self._server_tools = 0
         facts.waiting = kind in _SILENT_BLOCKS
-        facts.worked = facts.worked or "thinking" in kind or kind == "compaction"
+        worked = "thinking" in kind or kind == "compaction" or kind.endswith("_tool_result")
+        facts.worked = facts.worked or worked
         if kind in _TOOLS:
             # Its name is the first thing a client can show.
             facts.phase = Phase.IN_TOOL_CALL
@@ -228,21 +229,21 @@ class Reader(BaseReader):
 
     # Failures.
 
-    def _read_error(self, found: _Event, name: bytes) -> Kind:
+    def _read_error(self, found: _Event, name: bytes, data: bytes) -> Kind:
         """Nested as documented, or flat as llama.cpp sends it."""
         error = found.error
         if not error:
             kind = None if found.type == "error" else found.type
             return self._fail(kind, found.message, found.code)
         if not isinstance(error, dict):
-            return self._fail("error", error)
+            return self._fail_beside(data)
         if name == b"error" and found.type == "error" and isinstance(error.get("message"), str):
             self._raises = True
-        details, code = error.get("details"), error.get("code")
-        if isinstance(details, dict):
+        details = error.get("details")
+        if isinstance(details, dict) and details.get("error_code"):
             # Tells a spend limit, which no waiting lifts, from a rate limit of the same type.
-            code = details.get("error_code") or code
-        return self._fail(error.get("type"), error.get("message"), code)
+            error = {**error, "code": details["error_code"]}
+        return self._fail_object(error)
 
     def _raising_form(self, error: ProviderError) -> bytes:
         """The SDKs raise on ``event: error`` only, the AI SDK on a nested error object only."""

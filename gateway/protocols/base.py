@@ -71,10 +71,7 @@ class BaseReader:
         text = bare_lines(block)
         field = text.removeprefix(b"error:")
         error = _error_in(field.strip(), named=field != text) if self.facts.error is None else None
-        if error is None:
-            return Kind.HEARTBEAT
-        kind = error.get("type") or error.get("status")
-        return self._fail(kind, error.get("message"), error.get("code"), error.get("param"))
+        return Kind.HEARTBEAT if error is None else self._fail_object(error)
 
     def read_done(self) -> None:
         """``[DONE]`` is never proof of success; readers that count choices learn that no more will
@@ -116,6 +113,15 @@ class BaseReader:
             self.facts.error = provider_error(kind, message, code, param, retryable=retryable)
         return Kind.ERROR
 
+    def _fail_object(self, error: dict[str, Any], kind: object = None, code: object = None) -> Kind:
+        """An error object, where ``kind`` and ``code`` stand for what it does not say itself."""
+        own, number = names_of(error)
+        return self._fail(own or kind, error.get("message"), number or code, error.get("param"))
+
+    def _fail_beside(self, data: bytes) -> Kind:
+        """An event whose ``error`` is a text, and whose other fields say what kind of one."""
+        return self._fail_object(_flat_error(lenient.loads(data)))
+
     def _fail_text(self, data: bytes) -> Kind:
         """``event: error`` with text that is no JSON."""
         return self._fail("error", data.decode("utf-8", "replace"))
@@ -124,22 +130,26 @@ class BaseReader:
 class Choices:
     """Which of an answer's choices have their finish, and whether that is the last word.
 
-    Some servers say "stop" with every piece, or with the reasoning: of such a choice (``sure`` is
-    false) it proves nothing until ``[DONE]`` or the end.
+    Some servers say "stop" with every piece, or with the reasoning: of a choice that had shown
+    nothing since its last one, it proves nothing until ``[DONE]`` or the end.
     """
 
-    __slots__ = ("_done", "_doubtful", "_reopened", "_seen", "_wanted", "unfinished")
+    __slots__ = ("_done", "_doubtful", "_reopened", "_resumed", "_seen", "_wanted", "speaking",
+                 "unfinished")  # fmt: skip
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
         self._seen: set[int] = set()
         self._doubtful: set[int] = set()
         self._reopened: set[int] = set()
+        self._resumed: set[int] = set()
         self._done = False
         self.unfinished: set[int] = set()
+        self.speaking: set[int] = set()
+        """Those of them that have shown something, and not only thoughts."""
 
     def open(self, index: int) -> bool:
-        """A choice speaks; whether for the first time."""
+        """A choice is there; whether for the first time."""
         if index in self._seen:
             return False
         self._seen.add(index)
@@ -147,19 +157,26 @@ class Choices:
         return True
 
     def finish(self, index: int, *, sure: bool) -> None:
-        """A choice has its finish."""
+        """A choice has its finish; ``sure``: by its reason, or for it was :attr:`speaking`."""
         self.unfinished.discard(index)
+        self.speaking.discard(index)
         self._reopened.discard(index)
         if sure:
             self._doubtful.discard(index)
+            self._resumed.discard(index)
         else:
             self._doubtful.add(index)
 
-    def go_on(self, index: int) -> None:
-        """A choice has content, maybe after its finish."""
+    def speak(self, index: int, *, thought: bool) -> None:
+        """A choice has content, maybe after its finish. A thought after a sure one is a trailer."""
         if index not in self.unfinished:
+            if self._done or (thought and index not in self._doubtful):
+                return
             self.unfinished.add(index)
             self._reopened.add(index)
+            self._resumed.add(index)
+        if not thought:
+            self.speaking.add(index)
 
     def end(self) -> None:
         """No further choice will come, and none goes on."""
@@ -171,6 +188,7 @@ class Choices:
         facts.finished = bool(self._seen) and not self.unfinished
         facts.awaited = len(self._seen) < self._wanted and not self._done
         facts.doubtful = bool(self._doubtful) and not self._done
+        facts.resumed = bool(self._resumed) and not self._done
 
 
 def _error_in(text: bytes, *, named: bool) -> dict[str, Any] | None:
@@ -186,8 +204,34 @@ def _error_in(text: bytes, *, named: bool) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     if error := value.get("error"):
-        return error if isinstance(error, dict) else {"message": error}
+        return error if isinstance(error, dict) else _flat_error(value)
     return value if named or "error" in (value.get("type"), value.get("object")) else None
+
+
+def _flat_error(value: Any) -> dict[str, Any]:
+    """An error that is a text as an object, with what stands beside it: a code (xAI), a type (TGI),
+    a status and a message (Spring).
+    """
+    if not isinstance(value, dict):
+        return {"message": "", "type": "error"}
+    text, more = text_of(value.get("error")), value.get("message")
+    kind = value.get("error_type") or value.get("type")
+    return {
+        "type": kind if kind and kind != "error" else "error",
+        "message": f"{text}: {more}" if text and isinstance(more, str) and more else text or more,
+        "code": names_of(value)[1],
+        "param": value.get("param"),
+    }
+
+
+def names_of(error: dict[str, Any]) -> tuple[object, object]:
+    """Type and code of an error object. A status is the one or the other: a word (Google), or the
+    number of an HTTP status."""
+    status = error.get("status")
+    numeric = isinstance(status, int) or (isinstance(status, str) and status.isdigit())
+    kind = error.get("type") or (None if numeric else status)
+    code = error.get("code") or error.get("http_status_code") or (status if numeric else None)
+    return kind, code
 
 
 def encode(value: object) -> bytes:
@@ -304,7 +348,7 @@ def provider_error(
     label = type_text or code_text or "error"
     status = _status(type_text, code_text)
     if retryable is None:
-        retryable = _retryable(f"{type_text} {code_text}".lower(), code_text, status)
+        retryable = _retryable(_words(type_text, code_text), code_text, status)
     return ProviderError(
         type=label,
         message=text_of(message),
@@ -319,11 +363,16 @@ def _status(type_text: str, code_text: str) -> int:
     for text in (code_text, type_text):
         if len(text) == 3 and text.isdigit() and 400 <= int(text) < 600:
             return int(text)
-    words = f"{code_text} {type_text}".lower()
+    words = _words(code_text, type_text)
     for word, status in _STATUS_WORDS:
         if word in words:
             return status
     return 400 if any(word in words for word in _FINAL_WORDS) else 502
+
+
+def _words(*names: str) -> str:
+    """Names of errors in one spelling: some are sentences, some have hyphens (xAI)."""
+    return " ".join(re.sub(r"[\s-]", "_", name) for name in names).lower()
 
 
 def limit_passes(kind: str, code: str | None, *, told_to_wait: bool) -> bool:

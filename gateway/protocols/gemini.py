@@ -13,7 +13,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, StreamProtocol, convert, decode, encode, event
+from gateway.protocols.base import (
+    BaseReader,
+    StreamProtocol,
+    convert,
+    decode,
+    encode,
+    event,
+    names_of,
+)
 from gateway.streams import lenient
 from gateway.streams.events import Fault, Kind, Phase, ProviderError
 from gateway.streams.sse import bare_lines
@@ -58,6 +66,7 @@ class _Candidate(msgspec.Struct, gc=False, rename="camel"):
     index: int = 0
     content: _Content | None = None
     finish_reason: Any = None
+    grounding_metadata: Any = None
 
 
 class _Usage(msgspec.Struct, gc=False, rename="camel"):
@@ -65,6 +74,7 @@ class _Usage(msgspec.Struct, gc=False, rename="camel"):
     candidates_token_count: int | None = None
     cached_content_token_count: int | None = None
     thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
 
 
 class _Feedback(msgspec.Struct, gc=False, rename="camel"):
@@ -162,12 +172,12 @@ class Reader(BaseReader):
         if isinstance(value, list) and len(value) == 1:
             chunk = convert(value[0], _Chunk)
             if chunk is not None and chunk.error:
-                return self._read_error(chunk.error, raises=False)
+                return self._read_error(chunk.error, encode(value[0]), raises=False)
         return Kind.OPAQUE
 
     def _read_chunk(self, chunk: _Chunk, data: bytes) -> Kind:
         if chunk.error:
-            return self._read_error(chunk.error, raises=True)
+            return self._read_error(chunk.error, data, raises=True)
         news = self._note_model(chunk.model_version)
         news = self._note_usage(chunk.usage_metadata) or news
         if chunk.candidates:
@@ -191,8 +201,10 @@ class Reader(BaseReader):
             speaks = self._note_parts(parts) if parts else False
             content = content or speaks
             signed = any("thoughtSignature" in part for part in parts or ())
-            self.facts.worked = self.facts.worked or signed
+            self.facts.worked = self.facts.worked or signed or bool(candidate.grounding_metadata)
             news = news or signed
+            if speaks and self._reasons.get(candidate.index) is not None:
+                self.facts.resumed = True
             if candidate.finish_reason not in _NO_FINISH:
                 finish = True
                 self._reasons[candidate.index] = str(candidate.finish_reason)
@@ -234,8 +246,8 @@ class Reader(BaseReader):
         facts.finish_reason = next(iter(failed or said), None)
         if facts.finished:
             if facts.phase is not Phase.AFTER_FINISH:
-                # Translators say STOP before they have said anything.
-                facts.doubtful = facts.phase is Phase.BEFORE_CONTENT
+                # Translators say STOP before they have said anything, old models with each piece.
+                facts.doubtful = facts.phase is Phase.BEFORE_CONTENT or facts.resumed
             facts.phase, facts.waiting = Phase.AFTER_FINISH, False
 
     def _note_model(self, model: str | None) -> bool:
@@ -250,6 +262,8 @@ class Reader(BaseReader):
         if usage is None:
             return False
         counted, news = self.facts.usage, False
+        # Of a search, say.
+        self.facts.worked = self.facts.worked or bool(usage.tool_use_prompt_token_count)
         prompt, cached = usage.prompt_token_count, usage.cached_content_token_count
         answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
         if prompt is not None and prompt != counted.input:
@@ -264,13 +278,13 @@ class Reader(BaseReader):
 
     # Failures.
 
-    def _read_error(self, error: object, *, raises: bool) -> Kind:
+    def _read_error(self, error: object, data: bytes, *, raises: bool) -> Kind:
         if self.facts.error is None:
             self._raises = raises and isinstance(error, dict) and isinstance(error.get("code"), int)
         if not isinstance(error, dict):
-            return self._fail("error", error)
-        status, code = error.get("status"), error.get("code")
-        return self._fail(status, error.get("message"), code, retryable=_retryable(error))
+            return self._fail_beside(data)
+        kind, code = names_of(error)
+        return self._fail(kind, error.get("message"), code, retryable=_retryable(error))
 
     def may_close(self) -> bool:
         """Never: the next chunk may take the finish back."""

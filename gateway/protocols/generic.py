@@ -1,8 +1,9 @@
 """Server-sent events of no known protocol: relayed and counted. Never judges such a stream to be
 cut by its content.
 
-``[DONE]`` is taken for its end and ``event: error`` (or a top-level ``error``) for a failure; a
-clean end without either says nothing (specification: none).
+``[DONE]`` is taken for its end. ``event: error`` (or a top-level ``error``) is a failure where it
+is the last that comes, and else news of whatever the stream is about; it ends nothing. A clean end
+without either says nothing (specification: none).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ class Reader(BaseReader):
 
     def read(self, name: bytes, data: bytes) -> Kind:
         """An error is an error; everything else is opaque."""
+        self.facts.error = None
         if name == b"error" or b'"error"' in data:
             found = decode(data, _decoder, _Event)
             error = found.error if found is not None else None
-            if error and isinstance(error, dict):
-                kind = error.get("type") or error.get("status")
-                return self._fail(kind, error.get("message"), error.get("code"))
             if error:
-                return self._fail("error", error, retryable=False)
+                return (
+                    self._fail_object(error) if isinstance(error, dict) else self._fail_beside(data)
+                )
             if name == b"error":
                 message = found.message if found is not None else data.decode("utf-8", "replace")
                 return self._fail("error", message, retryable=False)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.protocols.base import BaseReader, Choices, StreamProtocol, decode, encode, event
-from gateway.streams import lenient
+from gateway.protocols.chat_delta import calls, says_more, sounds
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
 ABNORMAL = frozenset(
@@ -23,6 +23,9 @@ ABNORMAL = frozenset(
     }
 )  # fmt: skip
 """Finish reasons that are explicit and no normal end; one that nobody knows is a finish."""
+
+_SAID_EARLY = frozenset({"stop"})
+"""What some servers say with every piece, or before the first."""
 
 FAILURES = frozenset(
     {
@@ -104,7 +107,6 @@ class _Chunk(msgspec.Struct, gc=False):
     object: Any = None
     choices: list[_Choice] | None = None
     error: Any = None
-    error_type: Any = None
     usage: _Usage | None = None
     model: str | None = None
     x_groq: _Groq | None = None
@@ -138,13 +140,13 @@ class Reader(BaseReader):
     """Reads chat chunks; also those of the legacy Completions endpoint, whose choices carry
     ``text``."""
 
-    __slots__ = ("_choices", "_spoke", "_unfinished")
+    __slots__ = ("_choices", "_speaking", "_unfinished")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
         self._choices = Choices(choices)
         self._unfinished = self._choices.unfinished
-        self._spoke = False
+        self._speaking = self._choices.speaking
 
     def read(self, name: bytes, data: bytes) -> Kind:
         """Take one chunk."""
@@ -160,13 +162,13 @@ class Reader(BaseReader):
             facts.model = chunk.model
         if chunk.usage is not None:
             self._count(chunk.usage)
-        if self._read_error(chunk, name):
+        if self._read_error(chunk, name, data):
             return Kind.ERROR
         if chunk.choices is None:
             return self._read_native(chunk)
         kind = self._read_choices(chunk, chunk.choices)
         # What says something in words that are not known here is no empty delta.
-        return Kind.OPAQUE if kind is Kind.HEARTBEAT and _says_more(data) else kind
+        return Kind.OPAQUE if kind is Kind.HEARTBEAT and says_more(data, _KNOWN_FIELDS) else kind
 
     def _read_plain(self, data: bytes) -> Kind | None:
         """The usual chunk: text or reasoning of one choice that goes on. None when a full reading
@@ -179,16 +181,13 @@ class Reader(BaseReader):
             return None
         (choice,) = chunk.choices
         delta = choice.delta
-        if (
-            choice.finish_reason
-            or choice.error is not None
-            or delta is None
-            or choice.index not in self._unfinished
-        ):
+        if choice.finish_reason or choice.error is not None or delta is None:
             return None
         if delta.content:
+            if choice.index not in self._speaking:
+                return None
             self.facts.phase = _TEXT
-        elif delta.reasoning_content or delta.reasoning:
+        elif (delta.reasoning_content or delta.reasoning) and choice.index in self._unfinished:
             self.facts.phase = _REASONING
         else:
             return None
@@ -198,7 +197,6 @@ class Reader(BaseReader):
     def _read_choices(self, chunk: _Chunk, choices: list[_Choice]) -> Kind:
         content = finish = False
         failure: str | None = None
-        self._spoke = self._spoke or self.facts.phase in (_TEXT, Phase.IN_TOOL_CALL)
         state = chunk.usage is not None or chunk.prompt_progress is not None
         for choice in choices:
             if choice.usage is not None:
@@ -206,18 +204,18 @@ class Reader(BaseReader):
             if self._choices.open(choice.index):
                 # Some repeat the role on every chunk: only the first is news.
                 state = state or (choice.delta is not None and choice.delta.role is not None)
-            speaks = self._note_delta(choice)
-            content = speaks or content
+            spoke = choice.index in self._speaking
+            if self._note_delta(choice):
+                content = True
+                self._choices.speak(choice.index, thought=self.facts.phase is _REASONING)
             reason = choice.finish_reason
             if reason and isinstance(reason, str | int):
                 finish = True
-                self._choices.finish(choice.index, sure=self._spoke)
+                self._choices.finish(choice.index, sure=spoke or reason not in _SAID_EARLY)
                 failure = self._note_reason(str(reason)) or failure
-            elif speaks:
-                self._choices.go_on(choice.index)
         self._settle()
         if failure is not None:
-            self.facts.worked = content
+            self.facts.worked = self.facts.worked or content
             return self._fail(failure, f"The provider ended with {failure!r}.", retryable=True)
         if content:
             return _CONTENT
@@ -232,9 +230,9 @@ class Reader(BaseReader):
         if choice.text:
             phase = _TEXT
         elif delta is not None:
-            if _calls(delta.tool_calls) or _calls([{"function": delta.function_call}]):
+            if calls(delta.tool_calls) or calls([{"function": delta.function_call}]):
                 phase = Phase.IN_TOOL_CALL
-            elif delta.content or delta.refusal or delta.audio or delta.images:
+            elif delta.content or delta.refusal or sounds(delta.audio) or delta.images:
                 phase = _TEXT
             elif any(getattr(delta, name) for name in _REASONING_FIELDS):
                 phase = _REASONING
@@ -282,14 +280,14 @@ class Reader(BaseReader):
             return Kind.HEARTBEAT
         return Kind.STATE if chunk.usage is not None else Kind.OPAQUE
 
-    def _read_error(self, chunk: _Chunk, name: bytes) -> bool:
+    def _read_error(self, chunk: _Chunk, name: bytes, data: bytes) -> bool:
         """Whether a chunk reports a failure, in any of the forms seen; notes it, and whether SDKs
         raise on that form."""
         if chunk.error:
             if isinstance(chunk.error, dict) and chunk.error.get("message") and not chunk.choices:
                 self._raises = True
-            self._fail_nested(chunk.error, chunk.error_type)
-        elif chunk.object == "error" or (name == b"error" and chunk.message):
+            self._fail_nested(chunk.error, data)
+        elif chunk.object == "error" or (chunk.message and _is_flat_error(chunk, name)):
             self._fail(chunk.type, chunk.message, chunk.code, chunk.param)
         elif chunk.x_groq is not None and chunk.x_groq.error:
             self._fail("x_groq.error", chunk.x_groq.error, retryable=True)
@@ -297,19 +295,19 @@ class Reader(BaseReader):
             error = next((choice.error for choice in chunk.choices or () if choice.error), None)
             if error is None:
                 return False
-            self._fail_nested(error)
+            self._fail_nested(error, data)
+        # Some tell of a failure in the chunk that has the last of the text.
+        speaks = [self._note_delta(choice) for choice in chunk.choices or ()]
+        self.facts.worked = self.facts.worked or any(speaks)
         return True
 
-    def _fail_nested(self, error: object, kind: object = None) -> None:
+    def _fail_nested(self, error: object, data: bytes) -> None:
         if not isinstance(error, dict):
-            self._fail(kind or "error", error)  # TGI names the type beside it
+            self._fail_beside(data)
             return
         metadata = error.get("metadata")
-        kind = error.get("type")
-        if kind is None and isinstance(metadata, dict):
-            kind = metadata.get("error_type")
-        code = error.get("code") or error.get("http_status_code")
-        self._fail(kind, error.get("message"), code, error.get("param"))
+        kind = metadata.get("error_type") if isinstance(metadata, dict) else None
+        self._fail_object(error, kind)
 
     def _count(self, usage: _Usage) -> None:
         counted: Usage = self.facts.usage
@@ -345,24 +343,11 @@ class Reader(BaseReader):
         return event(_error(fault.message, fault.type or "server_error", fault.code))
 
 
-def _says_more(data: bytes) -> bool:
-    """Whether a delta has a field that holds something and is not known here."""
-    chunk: Any = lenient.loads(data)
-    for choice in chunk["choices"]:
-        delta = choice.get("delta") if isinstance(choice, dict) else None
-        for name, value in delta.items() if isinstance(delta, dict) else ():
-            if value and name not in _KNOWN_FIELDS:
-                return True
-    return False
-
-
-def _calls(calls: Any) -> bool:
-    """Whether there is a name or a piece of arguments in any of the tool calls."""
-    for call in calls if isinstance(calls, list) else ():
-        for part in call.values() if isinstance(call, dict) else ():
-            if isinstance(part, dict) and any(part.values()):
-                return True
-    return False
+def _is_flat_error(chunk: _Chunk, name: bytes) -> bool:
+    """Whether a chunk with a message is an error: by its event's name, or its type (Cerebras)."""
+    return name == b"error" or (
+        chunk.choices is None and isinstance(chunk.type, str) and chunk.type.endswith("error")
+    )
 
 
 def _error(

@@ -43,7 +43,7 @@ class Reader(openai_chat.Reader):
         except (msgspec.DecodeError, RecursionError):
             return None
         (choice,) = chunk.choices
-        if not choice.text or choice.index not in self._unfinished:
+        if not choice.text or choice.index not in self._speaking:
             return None
         self.facts.phase = Phase.IN_TEXT
         return Kind.CONTENT

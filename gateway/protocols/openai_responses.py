@@ -153,10 +153,11 @@ class Reader(BaseReader):
             return Kind.HEARTBEAT
         if found.response is not None:
             self._note_response(found.response, data)
-        if kind == "response.failed" or (kind.startswith("response.") and not found.error):
+        own = not found.error or kind == "response.failed" or "_call." in kind
+        if kind.startswith("response.") and own:
             return self._read_event(kind, found)
         if kind == "error" or name == b"error" or found.error or found.object == "error":
-            return self._read_error(found)
+            return self._read_error(found, data)
         return Kind.OPAQUE
 
     def _read_delta(self, data: bytes) -> Kind | None:
@@ -230,7 +231,7 @@ class Reader(BaseReader):
             sealed = found.item is not None and found.item.encrypted_content is not None
             facts.worked = facts.worked or sealed
         elif kind.endswith(_SILENT_WORK):
-            facts.waiting = True
+            facts.waiting = facts.worked = True
         elif kind.endswith(_WORK_DONE):
             facts.waiting = False
         elif kind.startswith("response.reasoning") and kind.endswith(".done"):
@@ -278,20 +279,20 @@ class Reader(BaseReader):
 
     # Failures.
 
-    def _read_error(self, found: _Event) -> Kind:
+    def _read_error(self, found: _Event, data: bytes) -> Kind:
         """Nested as it is sent, flat as it is documented, or an ``error`` object by any name."""
         error = found.error
         if not error:
             kind = None if found.type in (None, "error") else found.type
             return self._fail(kind, found.message, found.code, found.param)
         if not isinstance(error, dict):
-            return self._fail("error", error)
+            return self._fail_beside(data)
         if found.type == "error" and isinstance(error.get("message"), str):
             self._told_nested = True
-        code, param = error.get("code"), error.get("param")
-        if code is None and isinstance(found.status, int):
-            code = found.status  # that of the HTTP error it would have been
-        return self._fail(error.get("type"), error.get("message"), code, param)
+        # Beside it may be the status of the HTTP error that it would have been.
+        return self._fail_object(
+            error, code=found.status if isinstance(found.status, int) else None
+        )
 
     def _fail_response(self, response: _Response | None) -> Kind:
         error = response.error if response is not None else None

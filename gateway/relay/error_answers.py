@@ -63,6 +63,7 @@ _WHY_NOT: Final = {
     Stop.AMBIGUOUS: "it may have been billed",
     Stop.CONTENT: "a part of an answer had come, and each one is billed",
     Stop.TOO_LATE: "the time for that is over (retry.deadline)",
+    Stop.ACTED: "a tool of another server may have been used, and would be once more",
     Stop.BUDGET: "this provider's retries of the last minute are used up (retry.budget)",
 }
 """Why there was no further try; for the other reasons the message speaks for itself."""

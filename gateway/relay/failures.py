@@ -165,9 +165,11 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
         message = (
             f"The answer of {host} is no valid HTTP. Is base_url right: https or http, the port?"
         )
-        # What could not be parsed came all the same, and may hold a part of an answer.
-        begun = isinstance(error, HttpProcessingError)
-        raise TryFailedError(invalid(message, begun=begun)) from error
+        failed = invalid(message)
+        if isinstance(error, HttpProcessingError):
+            # What could not be parsed came all the same, and may hold an answer.
+            failed = replace(failed, failure=replace(failed.failure, ambiguous=True))
+        raise TryFailedError(failed) from error
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         if exchange.upload_error is not None:
             if isinstance(exchange.upload_error, ClientBodyError):
@@ -212,7 +214,9 @@ def of_status(
 
 def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     """A 200 that holds an error object: it is the HTTP error that its type means."""
-    wait = _wait(error, said, fields)
+    headers = {name.lower(): value for name, value in fields}
+    wait = retry_after(headers, time.time())  # noqa: TID251 - Retry-After may be a date
+    wait = _wait(error, said) if wait is None else wait
     error = _weighed(error, said, told_to_wait=wait is not None)
     again = error.retryable and not _is_final(fields)
     begun = _COUNTED.search(said) is not None
@@ -222,13 +226,11 @@ def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
 
 
-def _wait(error: ProviderError, said: bytes, fields: Fields) -> float | None:
-    """Seconds to wait as a 200 that is an error says, in its header, its details or, of a rate
-    limit, its words.
+def _wait(error: ProviderError, said: bytes) -> float | None:
+    """Seconds to wait as an error in a 200 says, in its details or, of a rate limit, its words. The
+    head of a stream came before it: some providers send ``Retry-After`` with every answer.
     """
-    headers = {name.lower(): value for name, value in fields}
-    wait = retry_after(headers, time.time())  # noqa: TID251 - Retry-After may be a date
-    wait = wait if wait is not None else retry_delay(details_of(said))
+    wait = retry_delay(details_of(said))
     return wait_in_words(error.message) if wait is None and error.status == 429 else wait
 
 
@@ -303,7 +305,7 @@ def of_stream(
     if error is not None:
         frames = stream.withheld
         said = error_in_stream(frames)
-        wait = _wait(error, said, fields)
+        wait = _wait(error, said)
         error = _weighed(error, said, told_to_wait=wait is not None)
         failure = Failure(
             _reason_of(error, Reason.ERROR_EVENT),

@@ -12,6 +12,7 @@ import time
 import uuid
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from gateway import protocols
 from gateway.config.model import AUTO
@@ -239,7 +240,10 @@ class Relay:
             return
         path = call.rest.partition("?")[0]
         claimed = protocols.for_path(call.request.method, path) is not None
-        claimed = claimed and not makes_a_job(path)
+        assert call.destination is not None
+        # What the client writes may be the end of a longer path.
+        base = urlsplit(call.destination.provider.base_url).path
+        claimed = claimed and not makes_a_job(base.rstrip("/") + path)
         asks = facts.asks and not makes_something(path)
         call.inference = claimed or (asks and facts.stream is True)
         if not (claimed or asks):

@@ -8,6 +8,8 @@ made good by another try, is ``held_error``'s.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from http import HTTPStatus
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -273,15 +275,17 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     kind, message = document.kind, words.message
     if plain.startswith(UTF16) or (kind is ErrorBody.EMPTY and exchange.status != 200):
         return None
+    if kind is ErrorBody.TEXT and exchange.status == HTTPStatus.ACCEPTED:
+        return None  # it is being made
     if plain.lstrip().startswith(EVENT_STARTS):
         return None  # a stream that nobody asked for
     if kind is ErrorBody.JSON and not lenient.is_broken(plain):
         if not _is_error(plain):
             return None
         call.record.upstream_body = kind
-        error = error_in(call, plain) or provider_error(
-            words.type or "error", words.message, words.code
-        )
+        named = provider_error(words.type or "error", words.message, words.code)
+        error = error_in(call, plain) or named
+        error = replace(error, retryable=error.retryable and named.retryable)
         return failures.error_in_200(error, exchange.fields, plain)
     call.record.upstream_body = kind
     assert call.destination is not None

@@ -183,7 +183,7 @@ def _story(call: Call, retries: int) -> Story:
     # kept is gone.
     kept = call.body is not None and call.body.kept is not None
     inference = call.inference and kept and not call.goes_once
-    return Story(call.received_at, inference, allowed)
+    return Story(call.received_at, inference, allowed, acts=call.facts.acts)
 
 
 def _note_retry(tools: Tools, call: Call, outcome: Failed, answer: Again) -> None:

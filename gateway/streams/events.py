@@ -130,6 +130,9 @@ class Facts:
     doubtful: bool = False
     """The finish may not be the last word, as from servers that say it with every piece: it proves
     nothing where the transport broke, and a lull after it ends nothing."""
+    resumed: bool = False
+    """It has gone on after a finish: the next one may not be the last word either, however long it
+    is silent then."""
     terminal: bool = False
     """The frame after which the protocol allows nothing more has come."""
     finish_reason: str | None = None

@@ -33,7 +33,7 @@ class Evidence:
 
 def judge(facts: Facts, evidence: Evidence) -> Verdict:
     """The verdict on a stream that has ended."""
-    if facts.error is not None:
+    if facts.error is not None and (evidence.known or not (evidence.broke or evidence.torn)):
         return Verdict.PROVIDER_ERROR
     more_may_come = facts.awaited or (facts.doubtful and not evidence.done)
     if facts.finished and not (more_may_come and (evidence.broke or evidence.torn)):

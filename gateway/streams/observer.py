@@ -54,12 +54,17 @@ class Observer(Tally):
     def _ended(self) -> bool:
         """Whether the stream has said that it is over, for good or ill."""
         facts = self.facts
-        return (facts.finished and not facts.awaited) or facts.error is not None or self._done
+        return self._done or self._failed or (facts.finished and not facts.awaited)
 
     @property
     def _settled(self) -> bool:
         """Whether it is over and nothing that may still come would take that back."""
-        return self.facts.error is not None or self._done or self._reader.may_close()
+        return self._done or self._failed or self._reader.may_close()
+
+    @property
+    def _failed(self) -> bool:
+        """Whether an error has ended it: one in a stream of no known protocol may be news of it."""
+        return self.facts.error is not None and self._settings.known
 
     @property
     def _done_suffices(self) -> bool:

@@ -150,7 +150,7 @@ class Stream(Observer):
         a stall."""
         if self.closed or self.deadline is None or now < self.deadline:
             return b""
-        if self._ended:
+        if self._ended and (self._done or not self.facts.resumed):
             self.lingered = True
             return self._end(now, broke=False)
         if self.bytes_received and self._hold.expired(now):
@@ -274,6 +274,8 @@ class Stream(Observer):
         """
         if kind is None:
             return self._weigh_done()
+        # Of no known protocol: some say it at the end of each of several turns.
+        self._done = self._done and self._settings.known
         if kind is _OPAQUE:
             self.opaque_events += 1
             self._hold.reached(Hold.FIRST_CONTENT)
@@ -386,8 +388,7 @@ class Stream(Observer):
         self.cut = verdict is not Verdict.PROVIDER_ERROR
         if not self.committed or fault is None:
             return b""
-        mute = self._passive or self._unread
-        frames = None if mute else self._reader.fault(fault)
+        frames = None if self._passive or self._unread else self._reader.fault(fault)
         self.must_abort = frames is None
         return frames or b""
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import tracemalloc
 import zlib
+from typing import Any
 
 import brotli
 import pytest
@@ -221,7 +222,16 @@ def test_json_that_holds_a_prompt_or_wants_a_stream_asks_for_an_answer(name: str
 
 
 @pytest.mark.parametrize(
-    "name", ["previous_response_id", "conversation", "cachedContent", "cached_content", "container"]
+    "name",
+    [
+        "previous_response_id",
+        "previous_interaction_id",
+        "agent_id",
+        "conversation",
+        "cachedContent",
+        "cached_content",
+        "container",
+    ],
 )
 def test_what_goes_on_from_something_stored_is_bound_to_its_provider(name: str) -> None:
     assert peek(body(**{name: "id_1"})).bound
@@ -325,3 +335,19 @@ def test_a_reference_may_be_spelled_with_escapes(word: bytes) -> None:
 def test_half_a_pair_hides_nothing_however_long_the_body_is(half: bytes) -> None:
     facts = peek(b'{"model":"m","deferred":true,"x":"' + half + b"a" * (5 << 20) + b'"}')
     assert (facts.model, facts.background, facts.readable) == ("m", True, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "acts"),
+    [
+        ({"tools": [{"type": "mcp", "server_url": "https://x"}]}, True),
+        ({"tools": [{"type": "function", "name": "f"}, {"type": "mcp"}], "x": "\ud83d"}, True),
+        ({"tools": [{"type": "function", "name": "mcp", "description": '"type":"mcp"'}]}, False),
+        ({"tools": None}, False),
+        ({"mcp_servers": [{"type": "url", "url": "https://x"}]}, True),
+        ({"mcp_servers": []}, False),
+        ({"input": [{"type": "mcp"}]}, False),
+    ],
+)
+def test_tools_of_other_servers_may_act(fields: dict[str, Any], acts: bool) -> None:
+    assert peek(body(**fields)).acts is acts

@@ -78,6 +78,20 @@ def test_backoff_doubles_up_to_its_bound_and_jitter_takes_at_most_half() -> None
             True,
             Stop.WAIT_TOO_LONG,
         ),
+        (
+            Failure(Reason.TRUNCATED, retryable=True, begun=True),
+            story(acts=True),
+            101,
+            True,
+            Stop.ACTED,
+        ),
+        (
+            Failure(Reason.NO_ANSWER, retryable=True, ambiguous=True),
+            story(acts=True),
+            101,
+            True,
+            Stop.ACTED,
+        ),
         (CUT, story(), 370, True, Stop.TOO_LATE),
         (CUT, story(), 101, False, Stop.BUDGET),
     ],
@@ -231,3 +245,9 @@ def test_a_field_says_when_to_come_back_if_it_can_be_read(
 ) -> None:
     assert says_when([(name, value)], 1.7e9) is says
     assert not says_when([], 1.7e9)
+
+
+def test_what_cannot_have_used_a_tool_is_tried_again() -> None:
+    busy = Failure(Reason.STATUS, retryable=True)
+    assert isinstance(ask(busy, story(acts=True)), Again)
+    assert isinstance(ask(CUT, story(acts=True)), Again)

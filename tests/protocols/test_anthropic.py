@@ -354,3 +354,10 @@ def test_content_of_the_wrong_type_is_no_content() -> None:
     assert say(of, {"type": "content_block_start", "content_block": 5}) is Kind.STATE
     assert say(of, {"type": "message_start", "message": [1]}) is Kind.STATE
     assert of.facts.model is None
+
+
+def test_the_result_of_a_servers_tool_is_work() -> None:
+    of = reader("anthropic")
+    block = {"type": "web_search_tool_result", "tool_use_id": "x", "content": []}
+    read(of, {"type": "content_block_start", "index": 0, "content_block": block})
+    assert of.facts.worked

@@ -7,7 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.protocols import ALL
 from gateway.protocols.base import convert, decode, event, provider_error, text_of
+from tests.protocols.reading import read as read_event
+from tests.protocols.reading import reader
 
 
 class Inner(msgspec.Struct):
@@ -139,3 +142,43 @@ def test_an_event_is_written_whole() -> None:
     assert event({"a": "x\ny"}) == b'data: {"a":"x\\ny"}\n\n'
     assert event({}, "error") == b"event: error\ndata: {}\n\n"
     assert event({}, "e", b"\r\n") == b"event: e\r\ndata: {}\r\n\r\n"
+
+
+FLAT: list[tuple[dict[str, Any], bool, int]] = [
+    ({"code": "Client specified an invalid argument", "error": "Incorrect API key"}, False, 400),
+    ({"code": "invalid-argument", "error": "No such model"}, False, 400),
+    ({"code": "The caller does not have permission", "error": "No"}, False, 403),
+    ({"code": "The service is currently unavailable", "error": "At capacity"}, True, 503),
+    ({"status": 401, "error": "Unauthorized", "path": "/v1"}, False, 401),
+    ({"status": "503", "error": "Service Unavailable"}, True, 503),
+    ({"error": "Input too long", "error_type": "validation"}, False, 400),
+    ({"error": "boom"}, True, 502),
+    ({"error": {"message": "No", "status": 401}}, False, 401),
+    ({"error": {"message": "No", "status": "UNAUTHENTICATED"}}, False, 401),
+    ({"error": {"message": "No", "http_status_code": 403}}, False, 403),
+]
+"""Errors that are a text, or have a status, and whether another try can help (xAI, Spring, TGI)."""
+
+
+@pytest.mark.parametrize("protocol", [each.name for each in ALL if each.known])
+@pytest.mark.parametrize(("value", "retryable", "status"), FLAT)
+@pytest.mark.parametrize("bare", [False, True])
+def test_what_stands_beside_an_errors_text_says_what_it_is(
+    protocol: str, value: dict[str, Any], retryable: bool, status: int, bare: bool
+) -> None:
+    of = reader(protocol)
+    if bare:
+        of.read_bare(msgspec.json.encode(value))
+    else:
+        read_event(of, value)
+    error = of.facts.error
+    assert error is not None
+    assert (error.retryable, error.status) == (retryable, status)
+    assert error.message in (value["error"], "No")
+
+
+def test_a_reason_and_a_message_beside_it_are_both_told() -> None:
+    of = reader("openai_chat")
+    read_event(of, {"status": 400, "error": "Bad Request", "message": "model is unknown"})
+    assert of.facts.error is not None
+    assert of.facts.error.message == "Bad Request: model is unknown"

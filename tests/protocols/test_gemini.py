@@ -421,3 +421,27 @@ def test_a_finish_is_found_in_json_that_strict_parsers_reject(data: bytes) -> No
 
     assert read(of, data) in (Kind.FINISH, Kind.CONTENT)
     assert of.facts.finished
+
+
+@pytest.mark.parametrize(
+    ("chunk", "worked"),
+    [
+        ({"usageMetadata": {"promptTokenCount": 5, "toolUsePromptTokenCount": 90}}, True),
+        ({"candidates": [{"groundingMetadata": {"webSearchQueries": ["q"]}}]}, True),
+        ({"usageMetadata": {"promptTokenCount": 5}}, False),
+        ({"candidates": [{"content": {"parts": []}}]}, False),
+    ],
+)
+def test_a_search_that_shows_nothing_is_work(chunk: dict[str, Any], worked: bool) -> None:
+    of = reader("gemini")
+    read(of, chunk)
+    assert of.facts.worked is worked
+
+
+def test_of_a_model_that_says_stop_with_each_piece_no_stop_is_sure() -> None:
+    of = reader("gemini")
+    piece = {"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}]}
+    read(of, piece)
+    assert (of.facts.finished, of.facts.doubtful, of.facts.resumed) == (True, False, False)
+    read(of, piece)
+    assert (of.facts.finished, of.facts.doubtful, of.facts.resumed) == (True, True, True)

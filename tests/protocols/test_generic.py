@@ -38,14 +38,15 @@ def test_an_error_in_any_form_is_one(name: bytes, data: bytes, kind: str, messag
     assert (reader.facts.error.type, reader.facts.error.message) == (kind, message)
 
 
-def test_what_follows_an_error_is_no_error_and_does_not_hide_it() -> None:
+def test_an_error_that_is_not_the_last_event_is_news() -> None:
     reader = Reader()
     reader.read(b"error", b'{"message":"boom"}')
 
     assert reader.read(b"", b'{"token":"a"}') is Kind.OPAQUE
+    assert reader.facts.error is None
     assert reader.read(b"error", b'{"message":"later"}') is Kind.ERROR
     assert reader.facts.error is not None
-    assert reader.facts.error.message == "boom"
+    assert reader.facts.error.message == "later"
 
 
 @pytest.mark.parametrize("data", [b'{"error":null}', b'{"error":""}', b'{"text":"an \\"error\\""}'])

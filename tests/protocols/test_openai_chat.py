@@ -449,3 +449,83 @@ def test_the_end_marker_ends_what_went_on_after_its_finish() -> None:
     assert not of.facts.finished
     of.read_done()
     assert of.facts.finished
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])
+@pytest.mark.parametrize("said", [{"role": "assistant"}, {"reasoning_content": "hm"}])
+def test_only_stop_is_said_too_early(said: dict[str, Any], reason: str) -> None:
+    """The others are the end of an answer of which there is nothing to show."""
+    of = reader("openai_chat")
+    read(of, choice(said))
+    read(of, choice({}, reason))
+    assert (of.facts.finished, of.facts.doubtful, of.may_close()) == (True, False, True)
+
+
+def test_what_one_choice_has_said_makes_the_finish_of_no_other_sure() -> None:
+    of = reader("openai_chat", 2)
+    read(of, choice({"content": "a"}))
+    read(of, choice({"content": "a2"}, "stop"))
+    read(of, choice({"content": "b"}, "stop", index=1))
+    assert (of.facts.finished, of.facts.doubtful, of.may_close()) == (True, True, False)
+    read(of, choice({"content": "c"}, "stop", index=1))
+    assert (of.facts.resumed, of.may_close()) == (True, False)
+    of.read_done()
+    assert (of.facts.resumed, of.may_close()) == (False, True)
+
+
+def test_the_next_choice_speaks_on_its_own() -> None:
+    """Each one's first piece is read in full, the others quickly; all are told apart."""
+    of = reader("openai_chat", 2)
+    for index in (0, 1, 0, 1):
+        assert read(of, choice({"content": "a"}, index=index)) is Kind.CONTENT
+    for index in (0, 1):
+        read(of, choice({}, "stop", index=index))
+    assert (of.facts.finished, of.facts.doubtful, of.facts.awaited) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        {"audio": {"id": "audio_1", "expires_at": 1764600000}},
+        {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
+        {"reasoning": "that was it"},
+    ],
+)
+def test_what_trails_a_finish_does_not_take_it_back(trailer: dict[str, Any]) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+    read(of, choice({}, "stop"))
+    read(of, choice(trailer))
+    assert of.facts.finished
+    assert of.may_close()
+
+
+def test_a_thought_after_a_doubtful_finish_takes_it_back() -> None:
+    of = reader("openai_chat")
+    read(of, EARLY)
+    read(of, choice({"reasoning_content": "hm"}))
+    assert not of.facts.finished
+
+
+def test_nothing_goes_on_after_the_end_marker() -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}))
+    read(of, choice({}, "stop"))
+    of.read_done()
+    read(of, choice({"content": "b"}))
+    assert of.facts.finished
+
+
+@pytest.mark.parametrize(("content", "worked"), [("Half", True), ("", False)])
+def test_content_beside_an_error_was_paid_for(content: str, worked: bool) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": content}, "error") | {"error": {"code": 502, "message": "m"}})
+    assert of.facts.error is not None
+    assert of.facts.worked is worked
+
+
+def test_a_flat_error_is_known_by_its_type() -> None:
+    of = reader("openai_chat")
+    told = {"message": "Too many", "type": "too_many_tokens_error", "code": "token_quota_exceeded"}
+    assert read(of, told) is Kind.ERROR
+    assert read(reader("openai_chat"), {"message": "ok", "type": "status"}) is Kind.OPAQUE

@@ -608,3 +608,25 @@ def test_a_finish_is_found_in_json_that_strict_parsers_reject(data: bytes) -> No
 
     assert read(of, data) is Kind.FINISH
     assert of.facts.finished
+
+
+def test_a_tool_that_failed_is_no_failed_response() -> None:
+    of = reader("openai_responses")
+    told = {"type": "response.mcp_call.failed", "item_id": "mcp_1", "error": {"message": "no"}}
+    assert read(of, told) is not Kind.ERROR
+    assert of.facts.error is None
+    assert read(of, {"type": "response.novel", "error": {"message": "no"}}) is Kind.ERROR
+
+
+@pytest.mark.parametrize(
+    ("kind", "worked"),
+    [
+        ("response.web_search_call.searching", True),
+        ("response.code_interpreter_call.interpreting", True),
+        ("response.in_progress", False),
+    ],
+)
+def test_a_tool_at_work_is_work_whatever_was_said_before(kind: str, worked: bool) -> None:
+    of = reader("openai_responses")
+    read(of, {"type": kind, "item_id": "x"})
+    assert of.facts.worked is worked

@@ -251,6 +251,114 @@ async def test_a_job_is_made_once(
         assert (len(upstream.requests), len(other.requests)) == (2, 0)
 
 
+async def test_a_job_is_known_by_the_whole_path(start_gateway: StartGateway) -> None:
+    async with FakeUpstream(BUSY) as upstream:
+        base = f"http://127.0.0.1:{upstream.port}/api/v3/batch"
+        gateway = await start_gateway(upstream.port, retry=FAST, base_url=base)
+        answer = await ask(gateway.port, request(CHAT, b'{"model":"m","messages":[]}'))
+        assert answer.status == 503
+        assert len(upstream.requests) == 1
+        assert upstream.requests[0].head.startswith(b"POST /api/v3/batch/v1/chat/completions ")
+
+
+XAI = b'{"code":"Client specified an invalid argument","error":"Incorrect API key provided"}'
+
+
+@pytest.mark.parametrize("hold", ["first_content", "finish"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        [json_answer(XAI)],
+        [SSE, chunk(b"data: " + XAI + b"\n\n"), LAST_CHUNK],
+        [SSE, chunk(b": ping\n\ndata: " + XAI + b"\n\n"), LAST_CHUNK],
+    ],
+    ids=["JSON", "first", "behind a keepalive"],
+)
+@pytest.mark.parametrize("path", [CHAT, "/up/v1/completions", "/up/v1/responses", "/up/messages"])
+async def test_an_error_whose_code_stands_beside_its_text_is_judged_by_it(
+    start_gateway: StartGateway, script: list[Step], path: str, hold: str
+) -> None:
+    async with FakeUpstream(script) as first, FakeUpstream(GOOD) as second:
+        gateway = await start_gateway(first.port, retry=FAST, hold=hold, **with_backup(second.port))
+        answer = await ask(gateway.port, request(path, b'{"model":"m","stream":true}'))
+        assert answer.status == 400
+        assert b"Incorrect API key provided" in answer.body
+        assert (len(first.requests), len(second.requests)) == (1, 0)
+
+
+async def test_a_wait_in_the_head_of_a_stream_is_not_that_of_its_error(
+    start_gateway: StartGateway,
+) -> None:
+    """Anthropic sends ``retry-after`` with answers, too."""
+    fields = ("Content-Type: text/event-stream", "Transfer-Encoding: chunked")
+    late = [head("200 OK", *fields, "retry-after: 43"), chunk(ROLE + OVERLOADED), LAST_CHUNK]
+    spent = event({"error": {"type": "rate_limit_error", "message": "Your credit balance is low"}})
+    never = [head("200 OK", *fields, "retry-after: 1"), chunk(spent), LAST_CHUNK]
+    async with FakeUpstream(late, GOOD, never) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        assert (await ask(gateway.port)).body == WHOLE
+        assert len(upstream.requests) == 2
+        assert (await ask(gateway.port)).status == 429
+        assert len(upstream.requests) == 3
+
+
+@pytest.mark.parametrize(("ambiguous", "asked"), [(0, 1), (1, 2)])
+async def test_an_answer_that_cannot_be_parsed_may_have_been_billed(
+    start_gateway: StartGateway, ambiguous: int, asked: int
+) -> None:
+    script: list[Step] = [head("200 OK", "Content-Length: 2", "Content-Length: 3"), b"{}"]
+    retry = Retry(max_retries=5, backoff_initial=0.001, budget=100.0, ambiguous=ambiguous)
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=retry)
+        answer = await ask(gateway.port, PLAIN)
+        assert answer.status == 502
+        assert b"is no valid HTTP" in answer.body
+        assert len(upstream.requests) == asked
+
+
+async def test_what_has_been_accepted_is_not_asked_for_again(start_gateway: StartGateway) -> None:
+    accepted = [head("202 Accepted", "Content-Type: text/plain", "Content-Length: 6"), b"queued"]
+    async with FakeUpstream(accepted) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        answer = await ask(gateway.port, PLAIN)
+        assert (answer.status, answer.body) == (202, b"queued")
+        assert len(upstream.requests) == 1
+
+
+MCP = b'{"model":"m","stream":true,"tools":[{"type":"mcp","server_url":"https://x"}],"input":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("script", "asked"),
+    [
+        (BUSY, 4),
+        ([SSE, chunk(event({"type": "response.created", "response": {}})), LAST_CHUNK], 4),
+        (
+            [
+                SSE,
+                chunk(event({"type": "response.output_item.added", "item": {"type": "mcp_call"}})),
+                LAST_CHUNK,
+            ],
+            1,
+        ),
+        ([FIN], 1),
+        ([head("200 OK", "Content-Type: application/json", "Content-Length: 9"), b"{", FIN], 1),
+    ],
+    ids=["busy", "nothing yet", "called", "no answer", "short"],
+)
+async def test_a_tool_of_another_server_is_not_used_twice(
+    start_gateway: StartGateway, script: list[Step], asked: int
+) -> None:
+    async with FakeUpstream(script) as first, FakeUpstream(BUSY) as second:
+        gateway = await start_gateway(
+            first.port, retry=FAST, hold="finish", **with_backup(second.port)
+        )
+        answer = await ask(gateway.port, request("/up/v1/responses", MCP))
+        assert len(first.requests) == asked
+        assert bool(second.requests) == (asked > 1)
+        assert (b"a tool of another server may have been used" in answer.body) == (asked == 1)
+
+
 @pytest.mark.parametrize(
     ("field", "asked"),
     [("x-gateway-no-retry: 1", 1), ("x-stainless-retry-count: 1", 2), ("x-other: 1", 4)],

@@ -15,7 +15,16 @@ EVERY = [
 
 def test_an_error_wins_over_everything() -> None:
     facts = Facts(finished=True, error=provider_error("server_error", "x"))
-    assert {judge(facts, each) for each in EVERY} == {Verdict.PROVIDER_ERROR}
+    known = [each for each in EVERY if each.known]
+    assert {judge(facts, each) for each in known} == {Verdict.PROVIDER_ERROR}
+
+
+def test_in_a_stream_of_no_known_protocol_an_error_excuses_no_break() -> None:
+    facts = Facts(error=provider_error("error", "tool failed"))
+    for each in EVERY:
+        if not (each.known or each.unread or each.done):
+            found = judge(facts, each)
+            assert (found is Verdict.PROVIDER_ERROR) == (not each.broke and not each.torn)
 
 
 def test_a_finish_wins_over_however_the_transport_ended() -> None:

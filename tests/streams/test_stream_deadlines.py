@@ -388,3 +388,76 @@ def test_a_compressed_answer_waits_for_the_end_of_its_coding() -> None:
     stream.receive_data(packer.flush(), 11.0)
 
     assert stream.deadline == 10.0 + TRAILER
+
+
+NEWS = chat.event({"messages": ["hi"], "error": "tool weather failed, trying another"})
+
+
+def test_in_an_unknown_protocol_an_error_ends_nothing() -> None:
+    """Agents' states and tools' results hold errors that are none of the stream's."""
+    stream = open_stream("generic", limits=LIMITS)
+    assert stream.receive_data(NEWS, 10.0) == NEWS
+    assert stream.deadline == 300.0
+    assert stream.receive_data(NEWS, 290.0) == NEWS
+    assert stream.receive_eof(290.0) == b""
+    assert (stream.verdict, stream.cut, stream.must_abort) == (Verdict.PROVIDER_ERROR, False, False)
+
+
+@pytest.mark.parametrize(("rest", "verdict"), [(b"", Verdict.RESET), (b"data: {", Verdict.RESET)])
+def test_in_an_unknown_protocol_an_error_excuses_no_break(rest: bytes, verdict: Verdict) -> None:
+    stream = open_stream("generic")
+    stream.receive_data(NEWS + rest, 10.0)
+    stream.receive_reset(11.0)
+    assert (stream.verdict, stream.must_abort) == (verdict, True)
+
+
+def test_in_an_unknown_protocol_an_error_excuses_no_torn_event() -> None:
+    stream = open_stream("generic")
+    stream.receive_data(NEWS + b"data: {", 10.0)
+    stream.receive_eof(11.0)
+    assert (stream.verdict, stream.must_abort) == (Verdict.TORN, True)
+
+
+def test_in_an_unknown_protocol_what_follows_the_end_marker_was_not_the_end() -> None:
+    stream = open_stream("generic")
+    stream.receive_data(NEWS + chat.DONE + NEWS, 10.0)
+    stream.receive_reset(11.0)
+    assert stream.must_abort
+
+
+PIECE = chat.event({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]})
+GEMINI_PIECE = chat.event(
+    {"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}]}
+)
+
+
+@pytest.mark.parametrize(("protocol", "piece"), [("openai_chat", PIECE), ("gemini", GEMINI_PIECE)])
+def test_a_stop_with_every_piece_is_no_end_where_the_stream_stalls(
+    protocol: str, piece: bytes
+) -> None:
+    stream = open_stream(protocol, limits=Limits(gap=50.0, gap_alive=50.0))
+    stream.receive_data(piece * 2, 10.0)
+    assert stream.deadline == 60.0
+    told = stream.expire(60.0)
+    assert stream.verdict is Verdict.STALLED
+    assert Code.STALLED.value.encode() in told
+
+
+@pytest.mark.parametrize(("protocol", "piece"), [("openai_chat", PIECE), ("gemini", GEMINI_PIECE)])
+def test_a_stop_with_every_piece_is_no_end_where_the_transport_breaks(
+    protocol: str, piece: bytes
+) -> None:
+    stream = open_stream(protocol)
+    stream.receive_data(piece * 2, 10.0)
+    assert stream.receive_reset(11.0) != b""
+    assert (stream.verdict, stream.cut) == (Verdict.RESET, True)
+
+
+@pytest.mark.parametrize(("protocol", "piece"), [("openai_chat", PIECE), ("gemini", GEMINI_PIECE)])
+def test_an_answer_in_one_piece_is_whole_where_the_line_is_held(
+    protocol: str, piece: bytes
+) -> None:
+    stream = open_stream(protocol, limits=Limits(gap=50.0, gap_alive=50.0))
+    stream.receive_data(piece, 10.0)
+    assert stream.expire(60.0) == b""
+    assert (stream.verdict, stream.lingered) == (Verdict.COMPLETE, True)
