@@ -119,7 +119,6 @@ _MADE_THERE = re.compile(
     | "(?:file_ids|vector_store_ids|collection_ids|library_ids
       |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
     | "(?:fileid|ms)://
-    | "(?i:authorization)(?:_token)?" ~:~ "
     | "type" ~:~ "(?:reasoning\.encrypted|container_reference)"
     | "audio" ~:~ \{ ~ "id" ~:
     | "id" ~:~ "(?:rs|ig)_
@@ -127,9 +126,10 @@ _MADE_THERE = re.compile(
     """.replace(b"~", rb"\s{0,20}"),
     re.VERBOSE,
 )
-"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id; and the
-keys that a provider is trusted with for tools of other servers."""
-_MCP = re.compile(rb'"type"\s{0,20}:\s{0,20}"mcp"')
+"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
+_MCP = re.compile(
+    rb'"type"\s{0,20}:\s{0,20}"mcp(?:_server)?"|"mcp_?[sS]ervers"\s{0,20}:\s{0,20}\[\s{0,20}[{"]'
+)
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"

@@ -20,10 +20,11 @@ stream: overloaded, server, timeout, rate limit       yes
 stream: invalid request, quota, context length …      never
 200 that is no answer (HTML, error, broken JSON)      yes, unless its error is of a kind above
 anything once content was seen (``hold = finish``)    ``max_retries_after_content`` times
+an answer in one piece that breaks off                as the one before
 anything once a byte was handed on                    never
 anything that is not this protocol's inference        only if nothing was sent
 ``background``, ``deferred`` or ``conversation``      only if nothing was sent
-tools of other servers (MCP)                          never once one may have been used
+tools of other servers (MCP)                          429, 503, 529, or if nothing was sent
 ====================================================  ========================================
 
 (1) What may change something at the provider (:func:`may_change_state`) is never sent on a reused
@@ -60,8 +61,12 @@ _MAKES = re.compile(
 )
 """Parts of paths whose POST makes something, though it may hold a prompt and want a stream."""
 
-_MAKES_A_JOB = re.compile(r"/(?:async|batch|batches)/")
-"""Parts of paths that end like inference and make a job of it (Z.ai, Perplexity, Ark)."""
+_MAKES_A_JOB = re.compile(r"/(?:async|batch|batches|chats)/")
+"""Parts of paths that end like inference and make a job of it (Z.ai, Perplexity, Ark), or a turn of
+a stored chat (RAGFlow)."""
+
+REFUSALS = frozenset({429, 503, 529})
+"""Statuses of providers that have too much to do to begin."""
 
 RETRYABLE_4XX = frozenset({408, 409, 425, 429})
 FINAL_5XX = frozenset({501, 505})
@@ -88,7 +93,8 @@ class Failure:
     ``retryable``: trying again can help. ``sent``: the provider may have the whole request.
     ``ambiguous``: it has, and not a byte came back that says what became of it. ``after_content``:
     content had been seen (and held). ``begun``: a part of an answer in one piece had come, of an
-    event, or of something that was no HTTP. ``retry_after``: seconds that the provider asked for.
+    event, or of something that was no HTTP. ``refused``: the provider says that it has not begun,
+    for it has too much to do. ``retry_after``: seconds that it asked for.
     """
 
     reason: Reason
@@ -97,6 +103,7 @@ class Failure:
     ambiguous: bool = False
     after_content: bool = False
     begun: bool = False
+    refused: bool = False
     retry_after: float | None = None
 
     @property
@@ -184,7 +191,7 @@ def decide(
         return Stop.FINAL
     if failure.sent and not story.inference:
         return Stop.NOT_REPEATABLE
-    if failure.billed and story.acts:
+    if failure.sent and story.acts and not failure.refused:
         return Stop.ACTED
     if failure.ambiguous and (
         story.ambiguous >= rule.ambiguous or now - story.received > AMBIGUOUS_WINDOW
@@ -224,7 +231,7 @@ def makes_something(path: str) -> bool:
 
 
 def makes_a_job(path: str) -> bool:
-    """Whether a path, without its query, asks for an answer at another time, whatever its end."""
+    """Whether a path, without its query, asks for more than an answer now, whatever its end."""
     return _MAKES_A_JOB.search(path) is not None
 
 
@@ -251,7 +258,7 @@ def failure_of_status(
     else:
         server_fault = status >= 500 and status not in FINAL_5XX
         retryable = (status in RETRYABLE_4XX or server_fault) and not final_error
-    return Failure(reason, retryable, retry_after=retry_after)
+    return Failure(reason, retryable, refused=status in REFUSALS, retry_after=retry_after)
 
 
 def retry_after(headers: Mapping[str, str], wall_clock: float) -> float | None:

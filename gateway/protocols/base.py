@@ -228,10 +228,12 @@ def names_of(error: dict[str, Any]) -> tuple[object, object]:
     """Type and code of an error object. A status is the one or the other: a word (Google), or the
     number of an HTTP status."""
     status = error.get("status")
-    numeric = isinstance(status, int) or (isinstance(status, str) and status.isdigit())
-    kind = error.get("type") or (None if numeric else status)
-    code = error.get("code") or error.get("http_status_code") or (status if numeric else None)
-    return kind, code
+    number = (
+        status if type(status) is int or (isinstance(status, str) and status.isdigit()) else None
+    )
+    word = status if isinstance(status, str) and number is None else None
+    code = error.get("code") or error.get("http_status_code") or number
+    return error.get("type") or word, code
 
 
 def encode(value: object) -> bytes:

@@ -290,7 +290,7 @@ class Reader(BaseReader):
         elif chunk.object == "error" or (chunk.message and _is_flat_error(chunk, name)):
             self._fail(chunk.type, chunk.message, chunk.code, chunk.param)
         elif chunk.x_groq is not None and chunk.x_groq.error:
-            self._fail("x_groq.error", chunk.x_groq.error, retryable=True)
+            self._fail("x_groq.error", chunk.x_groq.error, _name(chunk.x_groq.error))
         else:
             error = next((choice.error for choice in chunk.choices or () if choice.error), None)
             if error is None:
@@ -341,6 +341,11 @@ class Reader(BaseReader):
         """One error chunk without ``choices``: all clients raise on it, and those that can retry
         do."""
         return event(_error(fault.message, fault.type or "server_error", fault.code))
+
+
+def _name(error: object) -> str | None:
+    """The text of an error where it is a name and no sentence."""
+    return error if isinstance(error, str) and error.isidentifier() else None
 
 
 def _is_flat_error(chunk: _Chunk, name: bytes) -> bool:

@@ -59,6 +59,7 @@ class _Response(msgspec.Struct, gc=False):
     usage: _Usage | None = None
     error: Any = None
     incomplete_details: _Incomplete | None = None
+    output: msgspec.Raw = msgspec.Raw()
 
 
 class _Item(msgspec.Struct, gc=False):
@@ -295,6 +296,8 @@ class Reader(BaseReader):
         )
 
     def _fail_response(self, response: _Response | None) -> Kind:
+        made = b"" if response is None else bytes(memoryview(response.output)[:16])
+        self.facts.worked = self.facts.worked or (made[:1] == b"[" and b"{" in made)
         error = response.error if response is not None else None
         if isinstance(error, dict):
             return self._fail(error.get("type"), error.get("message"), error.get("code"))

@@ -118,7 +118,7 @@ async def _open(tools: Tools, call: Call, destination: Destination) -> Exchange:
 def _must_go_once(call: Call) -> bool:
     """Whether the request may do something at the provider that must not be done twice."""
     if call.inference:
-        return call.goes_once
+        return call.goes_once or call.facts.acts
     return may_change_state(call.request.method, call.rest.partition("?")[0])
 
 

@@ -26,7 +26,14 @@ from gateway.policy.error_body import (
     read_error,
 )
 from gateway.policy.quota import is_spent, wait_in_words
-from gateway.policy.retry import Failure, Reason, failure_of_status, retry_after, retry_delay
+from gateway.policy.retry import (
+    REFUSALS,
+    Failure,
+    Reason,
+    failure_of_status,
+    retry_after,
+    retry_delay,
+)
 from gateway.protocols.base import limit_passes
 from gateway.relay.body import ClientBodyError
 from gateway.relay.upstream import NotHttpError
@@ -190,10 +197,10 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
 def invalid(
     message: str, *, retryable: bool = True, begun: bool = False, fields: Fields = ()
 ) -> Failed:
-    """An answer that is none; ``begun``: it was going to be one."""
+    """An answer that is none; ``begun``: it was going to be one, in one piece."""
     retryable = retryable and not _is_final(fields)
     error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
-    return Failed(error, Failure(Reason.INVALID, retryable, begun=begun), fields=fields)
+    return Failed(error, Failure(Reason.INVALID, retryable, after_content=begun), fields=fields)
 
 
 def of_status(
@@ -220,7 +227,13 @@ def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     error = _weighed(error, said, told_to_wait=wait is not None)
     again = error.retryable and not _is_final(fields)
     begun = _COUNTED.search(said) is not None
-    failure = Failure(_reason_of(error, Reason.INVALID), again, begun=begun, retry_after=wait)
+    failure = Failure(
+        _reason_of(error, Reason.INVALID),
+        again,
+        begun=begun,
+        refused=error.status in REFUSALS and not begun,
+        retry_after=wait,
+    )
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
@@ -270,26 +283,28 @@ def _told(error: ProviderError) -> GatewayError:
     )
 
 
-def broken_off(host: str, fields: Fields, *, begun: bool) -> Failed:
-    """An answer that was to be judged and ended before its end; ``begun``: some of it had come."""
+def broken_off(host: str, fields: Fields) -> Failed:
+    """An answer in one piece that ended before its end: its head comes when it has been made."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STREAM_TRUNCATED,
         f"Upstream connection lost: {host} broke off its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.TRUNCATED, retryable=True, begun=begun), fields=fields)
+    return Failed(
+        error, Failure(Reason.TRUNCATED, retryable=True, after_content=True), fields=fields
+    )
 
 
-def fell_silent(host: str, fields: Fields, *, begun: bool) -> Failed:
-    """An answer that was to be judged and did not come to its end in time; ``begun`` as above."""
+def fell_silent(host: str, fields: Fields) -> Failed:
+    """An answer in one piece that did not come to its end in time."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STALLED,
         f"Upstream response timed out: {host} did not finish its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.STALLED, retryable=True, begun=begun), fields=fields)
+    return Failed(error, Failure(Reason.STALLED, retryable=True, after_content=True), fields=fields)
 
 
 def of_stream(
@@ -312,6 +327,7 @@ def of_stream(
             error.retryable and not _is_final(fields),
             after_content=after_content,
             begun=begun,
+            refused=error.status in REFUSALS and not (after_content or begun),
             retry_after=wait,
         )
         return Failed(

@@ -27,7 +27,8 @@ def chain(call: Call, destinations: Mapping[str, Destination]) -> Iterator[Desti
     """
     first, protocol = call.destination, call.protocol
     facts = call.facts
-    bound = facts.bound or call.goes_once or call.request.method != "POST" or not facts.readable
+    bound = facts.bound or facts.acts or call.goes_once or not facts.readable
+    bound = bound or call.request.method != "POST"
     alone = not call.inference or bound or call.asks_no_retry
     if first is None or protocol is None or first.observes or alone:
         return

@@ -238,13 +238,13 @@ class Relay:
         protocol, facts = call.protocol, call.facts
         if protocol is None or not protocol.known:
             return
-        path = call.rest.partition("?")[0]
-        claimed = protocols.for_path(call.request.method, path) is not None
         assert call.destination is not None
+        path = call.rest.partition("?")[0]
         # What the client writes may be the end of a longer path.
-        base = urlsplit(call.destination.provider.base_url).path
-        claimed = claimed and not makes_a_job(base.rstrip("/") + path)
-        asks = facts.asks and not makes_something(path)
+        whole = urlsplit(call.destination.provider.base_url).path.rstrip("/") + path
+        claimed = protocols.for_path(call.request.method, path) is not None
+        claimed = claimed and not makes_a_job(whole)
+        asks = facts.asks and not (makes_something(whole) or makes_a_job(whole))
         call.inference = claimed or (asks and facts.stream is True)
         if not (claimed or asks):
             call.protocol = None

@@ -23,6 +23,7 @@ from gateway.policy.error_body import (
     unwrapped,
     words_of,
 )
+from gateway.policy.quota import is_spent
 from gateway.protocols.base import provider_error
 from gateway.relay import failures, replies
 from gateway.relay.failures import Answered, Failed, Outcome
@@ -220,12 +221,12 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
             whole = await hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
-            return failures.fell_silent(host, exchange.fields, begun=bool(held.strip()))
+            return failures.fell_silent(host, exchange.fields)
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
         held += exchange.ready()
-        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
+        return failures.broken_off(host, exchange.fields)
     if whole and (exchange.broke or not _is_decodable(exchange, bytes(held))):
-        return failures.broken_off(host, exchange.fields, begun=bool(held.strip()))
+        return failures.broken_off(host, exchange.fields)
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
     if failed is not None:
@@ -295,7 +296,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
         told += f' ("{call.summary(message, _QUOTED)}")'
     begun = kind is ErrorBody.JSON
     told += ". Retry your request." if begun or kind is ErrorBody.EMPTY else ". Is base_url right?"
-    return failures.invalid(told, begun=begun, fields=exchange.fields)
+    spent = is_spent(words, told_to_wait=False)
+    return failures.invalid(told, retryable=not spent, begun=begun, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:

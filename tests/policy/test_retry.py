@@ -247,7 +247,10 @@ def test_a_field_says_when_to_come_back_if_it_can_be_read(
     assert not says_when([], 1.7e9)
 
 
-def test_what_cannot_have_used_a_tool_is_tried_again() -> None:
-    busy = Failure(Reason.STATUS, retryable=True)
-    assert isinstance(ask(busy, story(acts=True)), Again)
-    assert isinstance(ask(CUT, story(acts=True)), Again)
+@pytest.mark.parametrize(("status", "again"), [(429, 1), (503, 1), (529, 1), (500, 0), (504, 0)])
+def test_what_cannot_have_used_a_tool_is_tried_again(status: int, again: bool) -> None:
+    failure = failure_of_status(status, {}, final_error=False, retry_after=None)
+    assert isinstance(ask(failure, story()), Again)
+    assert isinstance(ask(failure, story(acts=True)), Again) is bool(again)
+    unsent = Failure(Reason.CONNECT, retryable=True, sent=False)
+    assert isinstance(ask(unsent, story(acts=True)), Again)

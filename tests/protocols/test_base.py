@@ -156,6 +156,7 @@ FLAT: list[tuple[dict[str, Any], bool, int]] = [
     ({"error": {"message": "No", "status": 401}}, False, 401),
     ({"error": {"message": "No", "status": "UNAUTHENTICATED"}}, False, 401),
     ({"error": {"message": "No", "http_status_code": 403}}, False, 403),
+    ({"error": {"message": "No", "status": True}}, True, 502),
 ]
 """Errors that are a text, or have a status, and whether another try can help (xAI, Spring, TGI)."""
 
