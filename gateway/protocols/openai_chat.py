@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.protocols.base import BaseReader, Choices, StreamProtocol, decode, encode, event
+from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event
 from gateway.protocols.chat_delta import calls, says_more, sounds
+from gateway.protocols.choices import Choices
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
 ABNORMAL = frozenset(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gateway.streams import lenient
 from gateway.streams.events import CUT_VERDICTS, Kind, Verdict
 from gateway.streams.evidence import Evidence, judge
-from gateway.streams.sse import BOM, SseFramer, parse_block
+from gateway.streams.sse import BOM, EVENT_STARTS, SseFramer, parse_block
 from gateway.streams.tally import Tally
 
 if TYPE_CHECKING:
@@ -129,8 +129,15 @@ class Observer(Tally):
             return kind, True
         if whole and (self.facts.finished or self._ended):
             return kind, True
-        self._torn = not self._ended
+        doubtful = self.facts.doubtful and not self._done
+        self._torn = (doubtful or not self._ended) and not self._is_foreign(tail)
         return kind, False
+
+    def _is_foreign(self, tail: bytes) -> bool:
+        """Whether what came is something else than events, whatever its head says: text, or a line
+        for each. In a known protocol all is taken for events."""
+        lines = self.first_event_at is None and tail.endswith((b"\n", b"\r"))
+        return not self._settings.known and (lines or not tail.startswith(EVENT_STARTS))
 
     def _judge(self, *, broke: bool) -> Verdict:
         unread = self._unread or (self._decoder is not None and self._decoder.failed)

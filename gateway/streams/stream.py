@@ -71,12 +71,11 @@ class Stream(Observer):
         super().__init__(reader, settings, now, decoder)
         self.protocol = protocol
         self.verdict: Verdict | None = None
-        self._passive = settings.observe or decoder is not None
+        self._passive = settings.observe or decoder is not None or not settings.known
         self.closed = self.must_abort = self.cut = False
         self.lingered = self.repaired = self.broke_after_finish = False
         until = None if settings.hold_max is None else now + settings.hold_max
-        at_once = self._passive or not settings.known
-        self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=at_once)
+        self._hold = HoldBack(settings.hold, settings.hold_max_bytes, until, released=self._passive)
         self._started = now
         self._silences = None if settings.limits is None else settings.limits.silences
         self._ended_at: float | None = None
@@ -329,8 +328,9 @@ class Stream(Observer):
     @property
     def _may_end(self) -> bool:
         """Whether a lull ends the client's answer. A client's decoder waits for the end of the
-        coding, whatever the answer says."""
-        return self._settled and (self._decoder is None or self._decoder.finished)
+        coding, whatever the answer says; in an unknown protocol nobody knows what may follow."""
+        decoded = self._decoder is None or self._decoder.finished
+        return self._settled and decoded and self._settings.known
 
     def _end(self, now: float, *, broke: bool) -> bytes:
         if self.closed:

@@ -621,9 +621,31 @@ def test_a_cut_unknown_stream_breaks_the_connection(
 
     out = feed(stream, [b"data: a\n\n" + rest], reset=reset)
 
-    assert out == b"data: a\n\n"
+    assert out == b"data: a\n\n" + rest
     assert stream.verdict is verdict
     assert stream.must_abort
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Hello world",
+        b"One\n\nTwo three",
+        b'{"t":"a"}\n{"t":"b"}\n',
+        b'{"jsonrpc":"2.0","id":1}',
+        b"data: a\ndata: b\n",
+        b"Title: x",
+    ],
+)
+def test_what_is_no_events_passes_as_it_comes_whatever_it_is_called(body: bytes) -> None:
+    """Home-made agents' servers call text and lines so."""
+    for chunks in ([body], singles(body)):
+        stream = open_stream("generic")
+        got = [stream.receive_data(chunk, 1.0) for chunk in chunks]
+        assert got == chunks
+        assert stream.receive_eof(1.0) == b""
+        assert stream.verdict in (Verdict.OPAQUE, Verdict.EMPTY)
+        assert (stream.cut, stream.must_abort) == (False, False)
 
 
 # Events that are too long.

@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import Code
 from gateway.protocols import BY_NAME
 from gateway.streams.coding import Decoder
-from gateway.streams.events import Fault, Verdict
+from gateway.streams.events import Fault, Hold, Verdict
 from gateway.streams.limits import TRAILER, Limits
 from gateway.streams.settings import Settings
 from gateway.streams.stream import Stream
@@ -260,7 +260,7 @@ def test_an_error_waits_for_what_may_follow() -> None:
         ("anthropic_messages/error_overloaded.sse", 2.0),
         ("gemini_sse/complete.sse", 290.0),
         ("gemini_sse/error_frame.sse", 2.0),
-        ("generic_sse/complete_done.sse", TRAILER),
+        ("generic_sse/complete_done.sse", 290.0),
     ],
 )
 def test_how_long_an_upstream_may_linger_after_its_last_event(file: str, lull: float) -> None:
@@ -461,3 +461,23 @@ def test_an_answer_in_one_piece_is_whole_where_the_line_is_held(
     stream.receive_data(piece, 10.0)
     assert stream.expire(60.0) == b""
     assert (stream.verdict, stream.lingered) == (Verdict.COMPLETE, True)
+
+
+@pytest.mark.parametrize("hold", list(Hold))
+@pytest.mark.parametrize(("protocol", "piece"), [("openai_chat", PIECE), ("gemini", GEMINI_PIECE)])
+def test_a_stop_with_every_piece_is_no_end_inside_an_event(
+    protocol: str, piece: bytes, hold: Hold
+) -> None:
+    stream = open_stream(protocol, hold=hold)
+    stream.receive_data(piece * 2 + piece[:-9], 10.0)
+    told = stream.receive_eof(11.0)
+    assert (stream.verdict, stream.cut) == (Verdict.TORN, True)
+    assert (told != b"") == (hold is not Hold.FINISH)
+    assert stream.retryable == (hold is Hold.FINISH)
+
+
+def test_a_stop_with_every_piece_is_an_end_where_the_stream_ends() -> None:
+    stream = open_stream("openai_chat", hold=Hold.FINISH)
+    assert stream.receive_data(PIECE * 2, 10.0) == b""
+    assert stream.receive_eof(11.0) == PIECE * 2
+    assert stream.verdict is Verdict.COMPLETE

@@ -58,6 +58,7 @@ def test_any_mixture_is_read_the_same_however_it_is_chunked(
     drip, drip_out = run(protocol, singles(text), hold, reset=reset)
 
     assert whole.verdict is cut.verdict is drip.verdict
+    assert BY_NAME[protocol].known or out == text
     if whole.cut and whole.verdict is Verdict.DONE_WITHOUT_FINISH:
         # Comments glued to the end marker are held back with it; alone, they had passed already.
         out, cut_out, drip_out = events_of(out), events_of(cut_out), events_of(drip_out)
@@ -113,8 +114,9 @@ def assert_consistent(stream: Stream, out: bytes) -> None:
         assert not stream.must_abort
     else:
         assert not stream.retryable
-    _, torn = reference.split(out)
-    assert torn == b""
+    if BY_NAME[stream.protocol].known:
+        _, torn = reference.split(out)
+        assert torn == b""
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
