@@ -128,7 +128,7 @@ _MADE_THERE = re.compile(
 )
 """Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
 _MCP = re.compile(
-    rb'"type"\s{0,20}:\s{0,20}"mcp(?:_server)?"|"mcp_?[sS]ervers"\s{0,20}:\s{0,20}\[\s{0,20}[{"]'
+    rb'"type"\s{0,20}:\s{0,20}"(?:mcp(?:_server)?|connector)"|"mcp_?[sS]ervers"\s{0,20}:\s{0,20}\[\s{0,20}[{"]'
 )
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -303,8 +303,8 @@ def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) 
 
 
 def _holds(raw: msgspec.Raw) -> bool:
-    """Whether there is a list, and it is not empty."""
-    return re.match(rb"\[\s{0,20}[^\s\]]", memoryview(raw)) is not None
+    """Whether there is a list or an object, and it is not empty."""
+    return re.match(rb"[\[{]\s{0,20}[^\s\]}]", memoryview(raw)) is not None
 
 
 def _begins(raw: msgspec.Raw, marks: bytes) -> bool:

@@ -21,7 +21,8 @@ _EXHAUSTED: Final = re.compile(
     r"|(hour|day|week|month)(ly)? allocated quota|limit exhausted|extra usage|setlimitexceeded"
     r"|credits (are |were |have been )?(depleted|exhausted|used up)|daily free allocation"
     r"|(tokens|requests) per (day|week|month)|calls ?/ ?(day|week|month)\b|\b[TR]PD\b"
-    r"|daily (rate )?limit|quota[_ ]exhausted|quota will reset after \d{1,4}h"
+    r"|(daily|weekly|monthly)[ _](rate[ _])?limit|request too large|arrearage"
+    r"|quota[_ ]exhausted|quota will reset after \d{1,4}h"
     r"|使用上限|欠费|余额不足|额度已?用[尽完]",
     re.IGNORECASE,
 )

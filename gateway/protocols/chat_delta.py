@@ -21,6 +21,22 @@ def says_more(data: bytes, known: Set[str]) -> bool:
     return False
 
 
+def trails(data: bytes) -> bool:
+    """Whether a chunk behind the finish says something, known here or not: what a filter has found,
+    when a sound expires. Without any choice it is one of the whole answer.
+    """
+    chunk: Any = lenient.loads(data)
+    choices = chunk["choices"]
+    parts = [each for each in choices if isinstance(each, dict)]
+    said = [
+        any(value.values()) if isinstance(value, dict) else bool(value)
+        for part in parts
+        for name, value in part.items()
+        if name not in ("index", "finish_reason")
+    ]
+    return not choices or any(said)
+
+
 def sounds(audio: Any) -> bool:
     """Whether there is sound, or its words; when it expires comes after the finish."""
     if not isinstance(audio, dict):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.protocols.base import BaseReader, StreamProtocol, decode, encode, event
-from gateway.protocols.chat_delta import calls, says_more, sounds
+from gateway.protocols.chat_delta import calls, says_more, sounds, trails
 from gateway.protocols.choices import Choices
 from gateway.streams.events import Fault, Kind, Phase, ProviderError, Usage
 
@@ -168,8 +168,12 @@ class Reader(BaseReader):
         if chunk.choices is None:
             return self._read_native(chunk)
         kind = self._read_choices(chunk, chunk.choices)
+        if kind is not Kind.HEARTBEAT:
+            return kind
+        if facts.finished:
+            return Kind.STATE if trails(data) else kind
         # What says something in words that are not known here is no empty delta.
-        return Kind.OPAQUE if kind is Kind.HEARTBEAT and says_more(data, _KNOWN_FIELDS) else kind
+        return Kind.OPAQUE if says_more(data, _KNOWN_FIELDS) else kind
 
     def _read_plain(self, data: bytes) -> Kind | None:
         """The usual chunk: text or reasoning of one choice that goes on. None when a full reading
@@ -210,7 +214,7 @@ class Reader(BaseReader):
                 content = True
                 self._choices.speak(choice.index, thought=self.facts.phase is _REASONING)
             reason = choice.finish_reason
-            if reason and isinstance(reason, str | int):
+            if reason and reason != "null" and isinstance(reason, str | int):
                 finish = True
                 self._choices.finish(choice.index, sure=spoke or reason not in _SAID_EARLY)
                 failure = self._note_reason(str(reason)) or failure

@@ -154,7 +154,8 @@ class Reader(BaseReader):
             return Kind.HEARTBEAT
         if found.response is not None:
             self._note_response(found.response, data)
-        own = not found.error or kind == "response.failed" or "_call." in kind
+        # Tools fail, too, and their responses go on.
+        own = not found.error or kind.endswith(".failed") or "_call." in kind
         if kind.startswith("response.") and own:
             return self._read_event(kind, found)
         if kind == "error" or name == b"error" or found.error or found.object == "error":

@@ -327,7 +327,7 @@ def of_stream(
             error.retryable and not _is_final(fields),
             after_content=after_content,
             begun=begun,
-            refused=error.status in REFUSALS and not (after_content or begun),
+            refused=error.status in REFUSALS and not (after_content or begun or _began(stream)),
             retry_after=wait,
         )
         return Failed(
@@ -347,6 +347,11 @@ def of_stream(
         begun=begun or stream.broken_inside,
     )
     return Failed(told, failure, fields=fields)
+
+
+def _began(stream: Stream) -> bool:
+    """Whether anything but its error, and what says nothing, had come."""
+    return stream.state_events + stream.content_events + stream.opaque_events > 1
 
 
 def _has_reported_work(stream: Stream) -> bool:

@@ -294,8 +294,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     # Of JSON that broke off only a message is quoted: what else it holds may be an answer.
     if message.strip() and (kind is not ErrorBody.JSON or message != document.text):
         told += f' ("{call.summary(message, _QUOTED)}")'
-    begun = kind is ErrorBody.JSON
-    told += ". Retry your request." if begun or kind is ErrorBody.EMPTY else ". Is base_url right?"
+    begun = kind in (ErrorBody.JSON, ErrorBody.EMPTY)
+    told += ". Retry your request." if begun else ". Is base_url right?"
     spent = is_spent(words, told_to_wait=False)
     return failures.invalid(told, retryable=not spent, begun=begun, fields=exchange.fields)
 

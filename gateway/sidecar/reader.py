@@ -57,8 +57,9 @@ async def send_part(
 async def follow(
     entry: Entry, folder: Folder, start: int, write: Callable[[bytes], Awaitable[None]]
 ) -> None:
-    """Write the output from ``start`` on, up to its very end, as it comes."""
-    most = 0
+    """Write the output from ``start`` on, up to its very end, as it comes. Raises EOFError where
+    that is not all of what the command wrote, and it was not over when this began."""
+    most, known = 0, entry.now().final
     async with opened(folder, entry.id) as descriptor:
         while True:
             status = entry.now()
@@ -70,6 +71,8 @@ async def follow(
             if status.final:
                 if stop < most:
                     raise EOFError("the output has been removed")
+                if not (known or status.output.complete):
+                    raise EOFError("the output is not complete")
                 return
             if entry.now() == status:
                 await entry.changed()

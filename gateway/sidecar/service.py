@@ -293,6 +293,10 @@ class Service:
             entry.wake()
             await command.changed()
         status = command.status
+        if self.draining and status.called_off:
+            # Its key is free again: nothing has run, and there is no record of it.
+            await asyncio.to_thread(self.store.folder.remove, entry.id)
+            raise refusal.stopping()
         if status.state is State.INTERRUPTED:
             status = await self._interrupted(status)
             entry.pieces = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import time
 from contextlib import suppress
@@ -33,8 +34,10 @@ class Handed:
 
 def main(handed: Handed) -> None:
     """Run one command to its end, in a process just forked for it."""
-    # Not a session: this stays in that of the zygote, which has been made nice.
+    # Not a session: this stays in that of the zygote, which has been made nice. If that dies, the
+    # kernel sends SIGHUP to a group in which somebody has been stopped.
     os.setpgid(0, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     kernel.prctl(kernel.SET_CHILD_SUBREAPER, 1)
     control = socket.socket(fileno=handed.control)
     # From here on the command may have run: a caller that has seen it must not send it again.

@@ -5,6 +5,7 @@ The shim writes the same fields (``gateway.sidecar.record``); here they have typ
 
 from __future__ import annotations
 
+import errno
 from enum import StrEnum
 
 import msgspec
@@ -115,6 +116,12 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     def final(self) -> bool:
         """Nothing of it changes any more."""
         return self.state not in (State.QUEUED, State.RUNNING, State.OUTPUT_OPEN)
+
+    @property
+    def called_off(self) -> bool:
+        """It was not started, for who had asked for it did not want it any more."""
+        failure = self.spawn_error
+        return failure is not None and failure.errno == errno.ECANCELED
 
 
 class Message(msgspec.Struct, frozen=True, tag_field="event"):

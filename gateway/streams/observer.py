@@ -139,6 +139,14 @@ class Observer(Tally):
         lines = self.first_event_at is None and tail.endswith((b"\n", b"\r"))
         return not self._settings.known and (lines or not tail.startswith(EVENT_STARTS))
 
+    @property
+    def _is_text(self) -> bool:
+        """Whether it is so already, while it comes: nobody knows what is progress then."""
+        if self._settings.known or self.first_event_at is not None:
+            return False
+        start = self._framer.start
+        return len(start) == 8 and not start.startswith(EVENT_STARTS)
+
     def _judge(self, *, broke: bool) -> Verdict:
         unread = self._unread or (self._decoder is not None and self._decoder.failed)
         known, empty = self._settings.known, self.first_event_at is None

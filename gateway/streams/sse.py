@@ -78,6 +78,11 @@ class SseFramer:
         return b"".join((*self._parts, self._half))
 
     @property
+    def start(self) -> bytes:
+        """The first of them, enough to tell how a line begins; all if there are fewer."""
+        return b"".join((*self._parts[:8], self._half))[:8]
+
+    @property
     def pending_size(self) -> int:
         """Length of ``pending`` in bytes, without joining it."""
         return self._size + len(self._half)

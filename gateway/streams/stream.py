@@ -308,7 +308,7 @@ class Stream(Observer):
 
     def _next_deadline(self) -> float | None:
         facts, settings, limits = self.facts, self._settings, self._settings.limits
-        if settings.observe or limits is None:
+        if settings.observe or limits is None or self._is_text:
             return None
         if self._ended_at is not None and self._may_end:
             lull = TRAILER if facts.terminal or self._done else limits.linger

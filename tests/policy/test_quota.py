@@ -58,6 +58,8 @@ def test_a_limit_that_passes_is_no_empty_account(message: str) -> None:
         ("token_quota_exceeded", "too_many_tokens_error", False, False),
         ("request_quota_exceeded", "too_many_requests_error", False, False),
         ("SetLimitExceeded", None, False, True),
+        ("user_weekly_rate_limited", None, False, True),
+        ("Arrearage", None, False, True),
         ("402", None, False, True),
     ],
 )

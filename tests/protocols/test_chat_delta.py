@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.protocols.chat_delta import calls, says_more, sounds
+from gateway.protocols.chat_delta import calls, says_more, sounds, trails
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,18 @@ def test_an_unknown_field_says_something_if_it_holds_something() -> None:
     known = frozenset({"content"})
     assert says_more(b'{"choices":[{"delta":{"content":"","novel":1}}]}', known)
     assert not says_more(b'{"choices":[{"delta":{"content":"a","novel":null}},7]}', known)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "trailing"),
+    [
+        (b'{"choices":[]}', True),
+        (b'{"choices":[{"index":0,"delta":{},"finish_reason":null}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"content":""},"finish_reason":null}]}', False),
+        (b'{"choices":[{"index":0,"delta":{"audio":{"expires_at":1}}}]}', True),
+        (b'{"choices":[{"index":0,"content_filter_offsets":{"check_offset":5}}]}', True),
+        (b'{"choices":[7]}', False),
+    ],
+)
+def test_what_trails_a_finish_says_something(chunk: bytes, trailing: bool) -> None:
+    assert trails(chunk) is trailing

@@ -529,3 +529,10 @@ def test_a_flat_error_is_known_by_its_type() -> None:
     told = {"message": "Too many", "type": "too_many_tokens_error", "code": "token_quota_exceeded"}
     assert read(of, told) is Kind.ERROR
     assert read(reader("openai_chat"), {"message": "ok", "type": "status"}) is Kind.OPAQUE
+
+
+@pytest.mark.parametrize("of_nothing", ["null", "", None])
+def test_a_word_for_no_reason_is_no_reason(of_nothing: str | None) -> None:
+    of = reader("openai_chat")
+    read(of, choice({"content": "a"}, of_nothing))
+    assert not of.facts.finished

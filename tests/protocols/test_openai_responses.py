@@ -630,3 +630,9 @@ def test_a_tool_at_work_is_work_whatever_was_said_before(kind: str, worked: bool
     of = reader("openai_responses")
     read(of, {"type": kind, "item_id": "x"})
     assert of.facts.worked is worked
+
+
+def test_tools_that_cannot_be_listed_fail_no_response() -> None:
+    of = reader("openai_responses")
+    read(of, {"type": "response.mcp_list_tools.failed", "error": {"message": "no"}})
+    assert of.facts.error is None

@@ -317,6 +317,14 @@ async def test_following_breaks_where_the_output_was_removed(site: Site) -> None
         await site.ask("GET", f"/{got.id}/output?follow=1")
 
 
+@pytest.mark.parametrize("wait", ["", "sleep 0.3; "])
+async def test_following_breaks_where_that_is_not_all(site: Site, wait: str) -> None:
+    """The head of the answer was sent before anybody knew."""
+    got = await site.run(f"{wait}seq 1 50000", background=True, max_output_bytes=4096)
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await site.ask("GET", f"/{got.id}/output?follow=1")
+
+
 @pytest.mark.parametrize("first", ["", "seq 1 5000; sleep 0.3; "])
 async def test_a_command_that_removes_its_output_is_told_that_it_is_not_there(
     site: Site, first: str

@@ -273,6 +273,32 @@ async def test_a_stop_ends_commands_and_their_clients_are_told(site: Site) -> No
     assert not running(nap)
 
 
+async def test_what_a_stop_calls_off_is_told_to_be_sent_again(make_site: MakeSite) -> None:
+    """Nothing has run: the same request with the same key has to run when the gateway is back."""
+    site = await make_site()
+    spawn = site.service._runner.spawn
+
+    async def spawn_late(spec: Any, begin: Any) -> Any:
+        def call_off(command: Any) -> None:
+            begin(command)
+            site.service.draining = True
+            command.kill()
+
+        return await spawn(spec, call_off)
+
+    site.service._runner.spawn = spawn_late
+    key = {"Idempotency-Key": "k1"}
+    got = await site.run(f"touch {site.repo}/ran", headers=key)
+    assert (got.status, got.json["error"]["code"]) == (503, "unavailable")
+    assert int(got.headers["Retry-After"]) > 0
+    assert not (site.repo / "ran").exists()
+    assert list((site.directory / "spill").glob("x_*")) == []
+    site.service._runner.spawn, site.service.draining = spawn, False
+    again = await site.run(f"touch {site.repo}/ran", headers=key)
+    assert (again.status, again.json["exit_code"]) == (200, 0)
+    assert (site.repo / "ran").exists()
+
+
 async def test_a_stop_empties_the_queue(make_site: MakeSite) -> None:
     site = await make_site(max_running=1)
     await site.run(gate(site), background=True)

@@ -481,3 +481,33 @@ def test_a_stop_with_every_piece_is_an_end_where_the_stream_ends() -> None:
     assert stream.receive_data(PIECE * 2, 10.0) == b""
     assert stream.receive_eof(11.0) == PIECE * 2
     assert stream.verdict is Verdict.COMPLETE
+
+
+AZURE = chat.event({"choices": [{"index": 0, "delta": {}, "content_filter_offsets": {"end": 9}}]})
+NO_CHOICE = chat.event({"choices": [], "moderation": {"flagged": False}})
+
+
+@pytest.mark.parametrize("trailer", [AZURE, NO_CHOICE])
+def test_what_trails_a_finish_is_waited_for_while_it_keeps_coming(trailer: bytes) -> None:
+    stream = open_stream(limits=LIMITS)
+    stream.receive_data(chat.ROLE + chat.text() + chat.finish(), 10.0)
+    for now in (11.5, 13.0, 14.5):
+        assert stream.receive_data(trailer, now) == trailer
+        assert stream.deadline == now + 2.0
+
+
+@pytest.mark.parametrize("chunks", [[b"Hello wor"], [b"H", b"ello", b" wor"], [b'{"t":"a"}\n']])
+def test_what_is_no_events_has_no_deadline(chunks: list[bytes]) -> None:
+    """As any other body that passes: nobody knows what is progress in it."""
+    stream = open_stream("generic", limits=LIMITS)
+    for chunk in chunks:
+        stream.receive_data(chunk, 10.0)
+    assert stream.deadline is None
+
+
+@pytest.mark.parametrize("chunks", [[b"data: a"], [b"d", b"a", b"t", b"a", b": a"], [b": ping\n"]])
+def test_what_begins_like_an_event_has_one(chunks: list[bytes]) -> None:
+    stream = open_stream("generic", limits=LIMITS)
+    for chunk in chunks:
+        stream.receive_data(chunk, 10.0)
+    assert stream.deadline == 280.0
