@@ -47,7 +47,7 @@ them is another's business. So are those whose names say that they hold a secret
 """
 
 _NAMES_SOMEBODY = re.compile(
-    r"(?:\A|[-_])(?:session|conversation|thread|turn|window|account|subscription|organi[sz]ation|org"
+    r"(?:\A|[-_])(?:session|conv|conversation|thread|turn|window|device|account|subscription|organi[sz]ation|org"
     r"|tenant|workspace|project|user)(?:[-_]?(?:id|affinity|metadata))?\Z"
 )
 

@@ -24,8 +24,7 @@ MAX_NAME = 256
 
 _MAX_LENIENT = 4 << 20
 _MAX_CHOICES = 1024
-# Small steps: one kilobyte of a compression bomb can become tens of megabytes, a whole body
-# terabytes.
+# Small steps: one kilobyte of a compression bomb can become tens of megabytes.
 _STEP = 1024
 _SPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
@@ -83,6 +82,7 @@ class _Body(msgspec.Struct):
     previous_response_id: msgspec.Raw = msgspec.Raw()
     previous_interaction_id: msgspec.Raw = msgspec.Raw()
     agent_id: msgspec.Raw = msgspec.Raw()
+    context_id: msgspec.Raw = msgspec.Raw()
     mcp_servers: msgspec.Raw = msgspec.Raw()
     tools: msgspec.Raw = msgspec.Raw()
     conversation: msgspec.Raw = msgspec.Raw()
@@ -119,16 +119,18 @@ _MADE_THERE = re.compile(
     | "(?:file_ids|vector_store_ids|collection_ids|library_ids
       |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
     | "(?:fileid|ms)://
-    | "type" ~:~ "(?:reasoning\.encrypted|container_reference)"
+    | "(?i:api_?key)" ~:~ "
+    | "data_sources" ~:~ \[
+    | "type" ~:~ "(?:reasoning\.encrypted|container_reference|agent_reference)"
     | "audio" ~:~ \{ ~ "id" ~:
     | "id" ~:~ "(?:rs|ig)_
     | \{ ~ "id" ~:~ "[^"\\]{1,100}" ~ \}
-    """.replace(b"~", rb"\s{0,20}"),
+    """.replace(b"~", rb"\s*+"),
     re.VERBOSE,
 )
-"""Files, containers, stores, encrypted reasoning, an answer's sound, items by their id."""
+"""Files, stores, encrypted reasoning, an answer's sound, items by their id, and keys."""
 _MCP = re.compile(
-    rb'"type"\s{0,20}:\s{0,20}"(?:mcp(?:_server)?|connector)"|"mcp_?[sS]ervers"\s{0,20}:\s{0,20}\[\s{0,20}[{"]'
+    rb'"type"\s*+:\s*+"(?:mcp(?:_server)?|connector)"|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
 )
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -279,6 +281,7 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
         fields.previous_response_id,
         fields.previous_interaction_id,
         fields.agent_id,
+        fields.context_id,
         fields.conversation,
         fields.cached_content,
         fields.cached_content_snake,
@@ -304,7 +307,7 @@ def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) 
 
 def _holds(raw: msgspec.Raw) -> bool:
     """Whether there is a list or an object, and it is not empty."""
-    return re.match(rb"[\[{]\s{0,20}[^\s\]}]", memoryview(raw)) is not None
+    return re.match(rb"[\[{]\s*+[^\s\]}]", memoryview(raw)) is not None
 
 
 def _begins(raw: msgspec.Raw, marks: bytes) -> bool:
@@ -314,10 +317,8 @@ def _begins(raw: msgspec.Raw, marks: bytes) -> bool:
 
 def _has_id(raw: msgspec.Raw) -> bool:
     """Whether this is an object that names something stored."""
-    if not _begins(raw, b"{"):
-        return False
     try:
-        return _says(_NAMED.decode(raw).id)
+        return _begins(raw, b"{") and _says(_NAMED.decode(raw).id)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return False
 

@@ -61,9 +61,12 @@ _MAKES = re.compile(
 )
 """Parts of paths whose POST makes something, though it may hold a prompt and want a stream."""
 
-_MAKES_A_JOB = re.compile(r"/(?:async|batch|batches|chats)/")
+_MAKES_A_JOB = re.compile(
+    r"/(?:async|batch|batches|context)/"
+    r"|/(?:agents|chats|conversations|runs|sessions|threads)/[^/]++/"
+)
 """Parts of paths that end like inference and make a job of it (Z.ai, Perplexity, Ark), or a turn of
-a stored chat (RAGFlow)."""
+something that is stored (RAGFlow)."""
 
 REFUSALS = frozenset({429, 503, 529})
 """Statuses of providers that have too much to do to begin."""

@@ -173,9 +173,8 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
             f"The answer of {host} is no valid HTTP. Is base_url right: https or http, the port?"
         )
         failed = invalid(message)
-        if isinstance(error, HttpProcessingError):
-            # What could not be parsed came all the same, and may hold an answer.
-            failed = replace(failed, failure=replace(failed.failure, ambiguous=True))
+        # What could not be parsed came all the same, and may hold an answer.
+        failed = replace(failed, failure=replace(failed.failure, ambiguous=True))
         raise TryFailedError(failed) from error
     except (aiohttp.ClientError, OSError, RuntimeError) as error:
         if exchange.upload_error is not None:
@@ -208,7 +207,8 @@ def of_status(
 ) -> Failed:
     """An HTTP error of the provider's; ``final`` if its type says that no other try can help."""
     failure = failure_of_status(held.status, headers, final_error=final, retry_after=retry_after)
-    failure = replace(failure, begun=_COUNTED.search(held.plain or b"") is not None)
+    begun = _COUNTED.search(held.plain or b"") is not None
+    failure = replace(failure, begun=begun, refused=failure.refused and not begun)
     error = GatewayError(
         Origin.UPSTREAM,
         Code.INVALID_RESPONSE,

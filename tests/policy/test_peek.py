@@ -227,6 +227,7 @@ def test_json_that_holds_a_prompt_or_wants_a_stream_asks_for_an_answer(name: str
         "previous_response_id",
         "previous_interaction_id",
         "agent_id",
+        "context_id",
         "conversation",
         "cachedContent",
         "cached_content",
@@ -357,3 +358,4 @@ def test_half_a_pair_hides_nothing_however_long_the_body_is(half: bytes) -> None
 )
 def test_tools_of_other_servers_may_act(fields: dict[str, Any], acts: bool) -> None:
     assert peek(body(**fields)).acts is acts
+    assert peek(json.dumps(fields, indent=32).encode()).acts is acts

@@ -86,6 +86,13 @@ async def test_what_makes_sense_at_one_provider_only_goes_to_no_other(
         (b'{"type":"document_library","library_ids":["l"]}', 0),
         (b'{"role":"system","content":"fileid://file-1"}', 0),
         (b'{"role":"user","content":[{"image_url":{"url":"ms://file-1"}}]}', 0),
+        (
+            b'{"type":"container",\n                                  "file_ids":\n[\n  "f"]}',
+            0,
+        ),
+        (b'{"api_key":"secret"}', 0),
+        (b'{"data_sources":[{"type":"azure_search"}]}', 0),
+        (b'{"type":"agent_reference","name":"a"}', 0),
         (b'{"id":"msg_1"}', 0),
         (b'{"type":"reasoning","id":"rs_1","summary":[]}', 0),
         (b'{"type":"reasoning.encrypted","data":"c2VhbGVk"}', 0),

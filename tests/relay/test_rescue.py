@@ -237,6 +237,9 @@ async def test_what_leaves_something_behind_is_never_asked_for_twice(
         "/up/async/chat/completions",
         "/up/api/v3/batch/chat/completions",
         "/up/api/v1/chats/c1/completions",
+        "/up/api/v1/agents/a1/completions",
+        "/up/v1/conversations/c1/responses",
+        "/up/api/v3/context/chat/completions",
     ],
 )
 @pytest.mark.parametrize("script", [[FIN], BUSY], ids=["dead", "busy"])
