@@ -48,7 +48,7 @@ them is another's business. So are those whose names say that they hold a secret
 
 _NAMES_SOMEBODY = re.compile(
     r"(?:\A|[-_])(?:session|conv|conversation|thread|turn|window|device|account|subscription|organi[sz]ation|org"
-    r"|tenant|workspace|project|user)(?:[-_]?(?:id|affinity|metadata))?\Z"
+    r"|tenant|workspace|project|user|customer|principal)(?:[-_]?(?:id|affinity|metadata|state|email))?\Z"
 )
 
 OWN_PREFIX = "x-gateway-"

@@ -84,7 +84,6 @@ class _Body(msgspec.Struct):
     agent_id: msgspec.Raw = msgspec.Raw()
     context_id: msgspec.Raw = msgspec.Raw()
     mcp_servers: msgspec.Raw = msgspec.Raw()
-    tools: msgspec.Raw = msgspec.Raw()
     conversation: msgspec.Raw = msgspec.Raw()
     container: msgspec.Raw = msgspec.Raw()
     cached_content: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw, name="cachedContent")
@@ -112,23 +111,6 @@ _REFERENCE = re.compile(
     b'"%b"' % b"".join(b"(?:%c|\\\\u00(?i:%02x))" % (mark, mark) for mark in b"item_reference")
 )
 """The word as a whole text, any of its letters escaped."""
-_MADE_THERE = re.compile(
-    rb"""
-    "(?:file_id|file_?[uU]ri|encrypted_content|container(?:_id)?|skill_id|reasoning_opaque
-      |knowledge_id|approval_request_id|rag_?[cC]orpus|data_?[sS]tore)" ~:~ "
-    | "(?:file_ids|vector_store_ids|collection_ids|library_ids
-      |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
-    | "(?:fileid|ms)://
-    | "(?i:api_?key)" ~:~ "
-    | "data_sources" ~:~ \[
-    | "type" ~:~ "(?:reasoning\.encrypted|container_reference|agent_reference)"
-    | "audio" ~:~ \{ ~ "id" ~:
-    | "id" ~:~ "(?:rs|ig)_
-    | \{ ~ "id" ~:~ "[^"\\]{1,100}" ~ \}
-    """.replace(b"~", rb"\s*+"),
-    re.VERBOSE,
-)
-"""Files, stores, encrypted reasoning, an answer's sound, items by their id, and keys."""
 _MCP = re.compile(
     rb'"type"\s*+:\s*+"(?:mcp(?:_server)?|connector)"|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
 )
@@ -162,7 +144,7 @@ def peek(
 
 def _of_body(body: bytes, content_type: str, content_encoding: str | None) -> RequestFacts:
     if coding.is_compressed(content_encoding):
-        plain = _expand(body, content_encoding or "")
+        plain = expand(body, content_encoding or "")
         if plain is None:
             return RequestFacts()
         body = plain
@@ -175,7 +157,7 @@ def _of_body(body: bytes, content_type: str, content_encoding: str | None) -> Re
     return RequestFacts()
 
 
-def _expand(body: bytes, content_encoding: str) -> bytes | None:
+def expand(body: bytes, content_encoding: str) -> bytes | None:
     """The plain body, or None if it cannot be had within bounds."""
     if "," in content_encoding:
         return None  # stacked codings multiply their expansion; no client sends them
@@ -207,7 +189,7 @@ def _of_json(body: bytes) -> RequestFacts:
         asks=prompted or stream is True,
         bound=_is_bound(fields, body),
         appends=_says(fields.conversation),
-        acts=_holds(fields.mcp_servers) or _MCP.search(memoryview(fields.tools)) is not None,
+        acts=_acts(fields, body),
         readable=True,
     )
 
@@ -292,17 +274,11 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
     return stored or refers or _has_id(fields.prompt)
 
 
-def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) -> bool:
-    """Whether a request refers to what a provider has stored (a file, an item, a container), or has
-    reasoning that only that can read; also one that cannot be looked into.
-    """
-    if coding.is_compressed(content_encoding):
-        plain = _expand(body, content_encoding or "")
-        if plain is None:
-            return True
-        body = plain
-    # A text that holds such words has its quotation marks escaped.
-    return _MADE_THERE.search(body) is not None
+def _acts(fields: _Body, body: bytes) -> bool:
+    """Such tools are given in ``tools``, in items of ``input``, or apart."""
+    # Prompts are long, and most know nothing of it.
+    hinted = b'"mcp' in body or b'"connector"' in body
+    return hinted and (_holds(fields.mcp_servers) or _MCP.search(body) is not None)
 
 
 def _holds(raw: msgspec.Raw) -> bool:

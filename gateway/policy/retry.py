@@ -97,7 +97,8 @@ class Failure:
     ``ambiguous``: it has, and not a byte came back that says what became of it. ``after_content``:
     content had been seen (and held). ``begun``: a part of an answer in one piece had come, of an
     event, or of something that was no HTTP. ``refused``: the provider says that it has not begun,
-    for it has too much to do. ``retry_after``: seconds that it asked for.
+    for it has too much to do. ``acted``: it has called a tool of another server. ``retry_after``:
+    seconds that it asked for.
     """
 
     reason: Reason
@@ -107,6 +108,7 @@ class Failure:
     after_content: bool = False
     begun: bool = False
     refused: bool = False
+    acted: bool = False
     retry_after: float | None = None
 
     @property
@@ -194,7 +196,7 @@ def decide(
         return Stop.FINAL
     if failure.sent and not story.inference:
         return Stop.NOT_REPEATABLE
-    if failure.sent and story.acts and not failure.refused:
+    if failure.acted or (failure.sent and story.acts and not failure.refused):
         return Stop.ACTED
     if failure.ambiguous and (
         story.ambiguous >= rule.ambiguous or now - story.received > AMBIGUOUS_WINDOW

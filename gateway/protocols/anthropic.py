@@ -170,6 +170,7 @@ class Reader(BaseReader):
     def _start_block(self, block: _Block) -> Kind:
         facts, kind = self.facts, block.type
         self._block = kind
+        facts.acted = facts.acted or kind == "mcp_tool_use"
         if kind.endswith("_tool_result"):
             self._server_tools = max(0, self._server_tools - 1)
         elif kind not in _SERVER_TOOLS:

@@ -218,6 +218,8 @@ class Reader(BaseReader):
     def _note_work(self, kind: str, found: _Event) -> None:
         """Follow whether silence is normal now: hidden reasoning, a server-side tool, a queue."""
         facts = self.facts
+        called = found.item.type if found.item is not None else kind
+        facts.acted = facts.acted or "mcp_call" in (called or "")
         if kind in ("response.created", "response.in_progress"):
             facts.waiting = found.response is not None and found.response.status == "queued"
         elif kind == "response.output_item.added":

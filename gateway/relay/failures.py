@@ -328,6 +328,7 @@ def of_stream(
             after_content=after_content,
             begun=begun,
             refused=error.status in REFUSALS and not (after_content or begun or _began(stream)),
+            acted=stream.facts.acted,
             retry_after=wait,
         )
         return Failed(
@@ -345,6 +346,7 @@ def of_stream(
         retryable=not _is_final(fields),
         after_content=after_content,
         begun=begun or stream.broken_inside,
+        acted=stream.facts.acted,
     )
     return Failed(told, failure, fields=fields)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.fallback import speaks
 from gateway.observe import logs
-from gateway.policy.peek import holds_what_was_made_there
+from gateway.policy.bound import holds_what_was_made_there
 from gateway.policy.rename import rename_model
 from gateway.relay.call import Asked
 from gateway.streams.coding import is_compressed

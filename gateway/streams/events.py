@@ -142,6 +142,8 @@ class Facts:
     error: ProviderError | None = None
     usage: Usage = field(default_factory=Usage)
     model: str | None = None
+    acted: bool = False
+    """The provider has called a tool of another server."""
     worked: bool = False
     """There are signs of an answer that shows none: hidden reasoning, content beside an error."""
 

@@ -353,7 +353,8 @@ def test_half_a_pair_hides_nothing_however_long_the_body_is(half: bytes) -> None
         ({"mcp_servers": {"a": {"url": "https://x"}}}, True),
         ({"mcp_servers": {}}, False),
         ({"mcp_servers": []}, False),
-        ({"input": [{"type": "mcp"}]}, False),
+        ({"input": [{"type": "additional_tools", "tools": [{"type": "mcp"}]}]}, True),
+        ({"input": [{"type": "mcp_list_tools"}]}, False),
     ],
 )
 def test_tools_of_other_servers_may_act(fields: dict[str, Any], acts: bool) -> None:

@@ -102,6 +102,11 @@ def test_each_reason_to_stop(
     assert ask(failure, told, now=now, budget=budget) is why
 
 
+def test_a_tool_that_was_seen_to_be_called_is_not_called_again() -> None:
+    failure = Failure(Reason.ERROR_EVENT, retryable=True, refused=True, acted=True)
+    assert ask(failure, story()) is Stop.ACTED
+
+
 def test_a_connect_failure_is_tried_again_on_any_path_because_nothing_was_sent() -> None:
     failure = Failure(Reason.CONNECT, retryable=True, sent=False)
     assert isinstance(ask(failure, story(inference=False)), Again)

@@ -356,6 +356,14 @@ def test_content_of_the_wrong_type_is_no_content() -> None:
     assert of.facts.model is None
 
 
+@pytest.mark.parametrize(("kind", "acted"), [("mcp_tool_use", True), ("server_tool_use", False)])
+def test_a_call_of_another_servers_tool_is_an_act(kind: str, acted: bool) -> None:
+    of = reader("anthropic")
+    block = {"type": kind, "id": "t", "name": "send_mail", "input": {}}
+    read(of, {"type": "content_block_start", "index": 0, "content_block": block})
+    assert of.facts.acted is acted
+
+
 def test_the_result_of_a_servers_tool_is_work() -> None:
     of = reader("anthropic")
     block = {"type": "web_search_tool_result", "tool_use_id": "x", "content": []}

@@ -636,3 +636,18 @@ def test_tools_that_cannot_be_listed_fail_no_response() -> None:
     of = reader("openai_responses")
     read(of, {"type": "response.mcp_list_tools.failed", "error": {"message": "no"}})
     assert of.facts.error is None
+
+
+@pytest.mark.parametrize(
+    ("event", "acted"),
+    [
+        ({"type": "response.output_item.added", "item": {"type": "mcp_call"}}, True),
+        ({"type": "response.mcp_call.in_progress", "item_id": "m"}, True),
+        ({"type": "response.output_item.added", "item": {"type": "mcp_list_tools"}}, False),
+        ({"type": "response.output_item.added", "item": {"type": "function_call"}}, False),
+    ],
+)
+def test_a_call_of_another_servers_tool_is_an_act(event: dict[str, Any], acted: bool) -> None:
+    of = reader("openai_responses")
+    read(of, event)
+    assert of.facts.acted is acted
