@@ -1,6 +1,7 @@
 """An endpoint to run commands at, and the commands that use it, as processes of their own."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +71,8 @@ def start(variables: dict[str, str], here: Path) -> Iterator[Callable[..., Any]]
     started: list[subprocess.Popen[bytes]] = []
 
     def call(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+        # Under nohup it would be ignored, here and in what is started.
+        inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         process = subprocess.Popen(
             [sys.executable, "-m", "gateway", *words],
             env=variables,
@@ -81,6 +84,7 @@ def start(variables: dict[str, str], here: Path) -> Iterator[Callable[..., Any]]
                 **options,
             },
         )
+        signal.signal(signal.SIGHUP, inherited)
         started.append(process)
         return process
 
