@@ -7,12 +7,11 @@ that look like that, and are none of the provider's business.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from gateway.policy.arguments import without_arguments
 from gateway.policy.peek import expand
-from gateway.streams import coding, lenient
+from gateway.streams import coding
 
 _MADE_THERE: Final = re.compile(
     rb"""
@@ -21,7 +20,6 @@ _MADE_THERE: Final = re.compile(
     | "(?:file_ids|vector_store_ids|collection_ids|library_ids
       |file_?[sS]earch_?[sS]tore_?[nN]ames)" ~:~ \[ ~ "
     | "(?:fileid|ms)://
-    | "(?i:[a-z_]*+(?<=api_key|.apikey|_secret|ess_key|d_token|s_token|entials))" ~:~ ["{]
     | "data_sources" ~:~ \[
     | "type" ~:~ "(?:reasoning\.encrypted|container_reference|agent_reference)"
     | "audio" ~:~ \{ ~ "id" ~:
@@ -30,17 +28,19 @@ _MADE_THERE: Final = re.compile(
     """.replace(b"~", rb"\s*+"),
     re.VERBOSE,
 )
-"""Files, stores, encrypted reasoning, an answer's sound, items by their id, and keys."""
+"""Files, stores, encrypted reasoning, an answer's sound, items by their id."""
 
-_TOOL_USES: Final = frozenset({"tool_use", "function_call", "custom_tool_call"})
-_OF_TOOLS: Final = frozenset(
-    {
-        "args", "arguments", "input_schema", "inputSchema", "json_schema", "parameters",
-        "parametersJsonSchema", "plugins", "response", "responseJsonSchema", "response_schema",
-        "schema",
-    }
+_KEY_WORDS: Final = (
+    b"api_key", b"apikey", b"api-key", b"secret", b"_token", b"credentials", b"authorization",
 )  # fmt: skip
-"""Keys below which are a client's own names: arguments, results and their schemas."""
+_KEY: Final = re.compile(
+    rb"""
+    "(?i:(?:[a-z_-]{0,40}[_-])?(?:api[_-]?key(?:string)?|secret|secret_access_key|credentials|authorization
+      |(?:access|session|auth|ad|bearer)_token(?:_bedrock)?))" \s*+:\s*+ ["{]
+    """,
+    re.VERBOSE,
+)
+"""Members of objects whose names say that they are keys or logins."""
 
 
 def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) -> bool:
@@ -53,23 +53,8 @@ def holds_what_was_made_there(body: bytes, content_encoding: str | None = None) 
             return True
         body = plain
     # A text that holds such words has its quotation marks escaped.
-    if _MADE_THERE.search(body) is None:
+    plain = body.lower()
+    if _MADE_THERE.search(body) is None and not any(word in plain for word in _KEY_WORDS):
         return False
-    try:
-        rest = msgspec.json.encode(_without_arguments(lenient.loads(body)))
-    except (ValueError, RecursionError, TypeError):
-        return True
-    return _MADE_THERE.search(rest) is not None
-
-
-def _without_arguments(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_arguments(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    used = value.get("type") in _TOOL_USES
-    return {
-        key: _without_arguments(each)
-        for key, each in value.items()
-        if not (key in _OF_TOOLS or (used and key == "input"))
-    }
+    rest = without_arguments(body)
+    return rest is None or _MADE_THERE.search(rest) is not None or _KEY.search(rest) is not None

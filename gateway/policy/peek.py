@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from gateway.policy.arguments import without_arguments
 from gateway.streams import coding
 
 MAX_PLAIN = 64 << 20
@@ -112,7 +113,7 @@ _REFERENCE = re.compile(
 )
 """The word as a whole text, any of its letters escaped."""
 _MCP = re.compile(
-    rb'"type"\s*+:\s*+"(?:mcp(?:_server)?|connector)"|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
+    rb'"type"\s*+:\s*+"(?:mcp(?:_server|_approval_response)?|connector)"|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
 )
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -277,8 +278,13 @@ def _is_bound(fields: _Body, body: bytes) -> bool:
 def _acts(fields: _Body, body: bytes) -> bool:
     """Such tools are given in ``tools``, in items of ``input``, or apart."""
     # Prompts are long, and most know nothing of it.
-    hinted = b'"mcp' in body or b'"connector"' in body
-    return hinted and (_holds(fields.mcp_servers) or _MCP.search(body) is not None)
+    if not (b'"mcp' in body or b'"connector"' in body):
+        return False
+    if _holds(fields.mcp_servers):
+        return True
+    return (
+        _MCP.search(body) is not None and _MCP.search(without_arguments(body) or body) is not None
+    )
 
 
 def _holds(raw: msgspec.Raw) -> bool:

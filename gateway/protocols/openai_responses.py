@@ -299,8 +299,9 @@ class Reader(BaseReader):
         )
 
     def _fail_response(self, response: _Response | None) -> Kind:
-        made = b"" if response is None else bytes(memoryview(response.output)[:16])
+        made = b"" if response is None else bytes(response.output)
         self.facts.worked = self.facts.worked or (made[:1] == b"[" and b"{" in made)
+        self.facts.acted = self.facts.acted or b'"mcp_call"' in made
         error = response.error if response is not None else None
         if isinstance(error, dict):
             return self._fail(error.get("type"), error.get("message"), error.get("code"))

@@ -61,6 +61,9 @@ _COUNTED = re.compile(
 )
 """A count of tokens of an answer in JSON."""
 
+_CALLED = re.compile(rb'"type"\s{0,20}:\s{0,20}"mcp_(?:call|tool_use)"')
+"""A call of another server's tool in JSON."""
+
 _STALLS = frozenset({Verdict.STALLED, Verdict.STALLED_FIRST})
 
 
@@ -194,12 +197,15 @@ def while_waiting(host: str, exchange: Exchange, limit: float) -> Iterator[None]
 
 
 def invalid(
-    message: str, *, retryable: bool = True, begun: bool = False, fields: Fields = ()
+    message: str, *, retryable: bool = True, begun: bytes | None = None, fields: Fields = ()
 ) -> Failed:
-    """An answer that is none; ``begun``: it was going to be one, in one piece."""
+    """An answer that is none; ``begun`` is what had come of one in one piece."""
     retryable = retryable and not _is_final(fields)
     error = GatewayError(Origin.UPSTREAM, Code.INVALID_RESPONSE, message, retryable=retryable)
-    return Failed(error, Failure(Reason.INVALID, retryable, after_content=begun), fields=fields)
+    failure = Failure(Reason.INVALID, retryable)
+    if begun is not None:
+        failure = replace(_in_part(Reason.INVALID, begun), retryable=retryable)
+    return Failed(error, failure, fields=fields)
 
 
 def of_status(
@@ -208,7 +214,8 @@ def of_status(
     """An HTTP error of the provider's; ``final`` if its type says that no other try can help."""
     failure = failure_of_status(held.status, headers, final_error=final, retry_after=retry_after)
     begun = _COUNTED.search(held.plain or b"") is not None
-    failure = replace(failure, begun=begun, refused=failure.refused and not begun)
+    acted = _CALLED.search(held.plain or b"") is not None
+    failure = replace(failure, begun=begun, refused=failure.refused and not begun, acted=acted)
     error = GatewayError(
         Origin.UPSTREAM,
         Code.INVALID_RESPONSE,
@@ -227,13 +234,8 @@ def error_in_200(error: ProviderError, fields: Fields, said: bytes) -> Failed:
     error = _weighed(error, said, told_to_wait=wait is not None)
     again = error.retryable and not _is_final(fields)
     begun = _COUNTED.search(said) is not None
-    failure = Failure(
-        _reason_of(error, Reason.INVALID),
-        again,
-        begun=begun,
-        refused=error.status in REFUSALS and not begun,
-        retry_after=wait,
-    )
+    reason, refused = _reason_of(error, Reason.INVALID), error.status in REFUSALS and not begun
+    failure = Failure(reason, again, begun=begun, refused=refused, retry_after=wait)
     if error.code is None:
         error = replace(error, code=Code.INVALID_RESPONSE.value)
     return Failed(_told(error), failure, provider_error=error, fields=fields, said=said)
@@ -283,28 +285,32 @@ def _told(error: ProviderError) -> GatewayError:
     )
 
 
-def broken_off(host: str, fields: Fields) -> Failed:
-    """An answer in one piece that ended before its end: its head comes when it has been made."""
+def broken_off(host: str, fields: Fields, held: bytes) -> Failed:
+    """An answer in one piece that ended after ``held``, which is without its content coding."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STREAM_TRUNCATED,
         f"Upstream connection lost: {host} broke off its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(
-        error, Failure(Reason.TRUNCATED, retryable=True, after_content=True), fields=fields
-    )
+    return Failed(error, _in_part(Reason.TRUNCATED, held), fields=fields)
 
 
-def fell_silent(host: str, fields: Fields) -> Failed:
-    """An answer in one piece that did not come to its end in time."""
+def fell_silent(host: str, fields: Fields, held: bytes) -> Failed:
+    """An answer in one piece that came no further in time than ``held``."""
     error = GatewayError(
         Origin.UPSTREAM,
         Code.STALLED,
         f"Upstream response timed out: {host} did not finish its answer. Retry your request.",
         retryable=True,
     )
-    return Failed(error, Failure(Reason.STALLED, retryable=True, after_content=True), fields=fields)
+    return Failed(error, _in_part(Reason.STALLED, held), fields=fields)
+
+
+def _in_part(reason: Reason, held: bytes) -> Failure:
+    # Its head comes when it has been made: it is billed.
+    acted = _CALLED.search(held) is not None
+    return Failure(reason, retryable=True, after_content=True, acted=acted)
 
 
 def of_stream(

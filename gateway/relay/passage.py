@@ -221,12 +221,12 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
             whole = await hold(call, exchange, held)
     except TimeoutError:
         if patience > limit:
-            return failures.fell_silent(host, exchange.fields)
+            return failures.fell_silent(host, exchange.fields, _seen(exchange, held))
     except Exception:  # noqa: BLE001 - however it is told, the transport broke
         held += exchange.ready()
-        return failures.broken_off(host, exchange.fields)
+        return failures.broken_off(host, exchange.fields, _seen(exchange, held))
     if whole and (exchange.broke or not _is_decodable(exchange, bytes(held))):
-        return failures.broken_off(host, exchange.fields)
+        return failures.broken_off(host, exchange.fields, _seen(exchange, held))
     plain = _plain(exchange, bytes(held)) if whole else None
     failed = None if plain is None else _no_answer(call, exchange, plain)
     if failed is not None:
@@ -234,6 +234,10 @@ async def judge(call: Call, exchange: Exchange, first: bytes = b"") -> Outcome:
     if call.downstream.started:
         return await refuse_kind()
     return await relay(call, exchange, bytes(held))
+
+
+def _seen(exchange: Exchange, held: bytearray) -> bytes:
+    return _plain(exchange, bytes(held)) or b""
 
 
 async def refuse_kind() -> Outcome:
@@ -297,7 +301,8 @@ def _no_answer(call: Call, exchange: Exchange, body: bytes) -> Failed | None:
     begun = kind in (ErrorBody.JSON, ErrorBody.EMPTY)
     told += ". Retry your request." if begun else ". Is base_url right?"
     spent = is_spent(words, told_to_wait=False)
-    return failures.invalid(told, retryable=not spent, begun=begun, fields=exchange.fields)
+    held = plain if begun else None
+    return failures.invalid(told, retryable=not spent, begun=held, fields=exchange.fields)
 
 
 def _is_error(plain: bytes) -> bool:

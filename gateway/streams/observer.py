@@ -126,6 +126,7 @@ class Observer(Tally):
         if kind is None:
             return None, ended or self._done_suffices
         if kind is Kind.FINISH or kind is Kind.ERROR:
+            self.state_events += 1
             return kind, True
         if whole and (self.facts.finished or self._ended):
             return kind, True

@@ -27,6 +27,11 @@ def binds(value: Any) -> bool:
         {"aws_secret_access_key": "secret"},
         {"azure_ad_token": "secret"},
         {"vertex_credentials": {"type": "service_account"}},
+        {"aws_session_token": "secret"},
+        {"aws_bearer_token_bedrock": "secret"},
+        {"extra_headers": {"Authorization": "Bearer secret"}},
+        {"extra_headers": {"x-api-key": "secret"}},
+        {"authConfig": {"apiKeyConfig": {"apiKeyString": "secret"}}},
         {"type": "tool_result", "content": [{"source": {"type": "file", "file_id": "f"}}]},
         {"type": "tool_use", "input": {}, "container": "cntr_1"},
     ],
@@ -56,7 +61,15 @@ def test_what_a_clients_own_tools_say_binds_nothing(around: Any, inner: Any) -> 
 
 @pytest.mark.parametrize(
     "value",
-    [{"max_tokens": "5"}, {"token": "x"}, {"content": '"api_key": "x"'}, {"key": "x"}, {}],
+    [
+        {"max_tokens": "5"},
+        {"stop_token": "x"},
+        {"pad_token": "x"},
+        {"token": "x"},
+        {"content": '"api_key": "x"'},
+        {"key": "x"},
+        {},
+    ],
 )
 def test_other_words_bind_nothing(value: Any) -> None:
     assert not binds(value)

@@ -355,6 +355,9 @@ def test_half_a_pair_hides_nothing_however_long_the_body_is(half: bytes) -> None
         ({"mcp_servers": []}, False),
         ({"input": [{"type": "additional_tools", "tools": [{"type": "mcp"}]}]}, True),
         ({"input": [{"type": "mcp_list_tools"}]}, False),
+        ({"input": [{"type": "mcp_approval_response", "approve": True}]}, True),
+        ({"messages": [{"type": "tool_use", "input": {"type": "mcp"}}]}, False),
+        ({"tools": [{"parameters": {"default": {"type": "mcp"}}}]}, False),
     ],
 )
 def test_tools_of_other_servers_may_act(fields: dict[str, Any], acts: bool) -> None:

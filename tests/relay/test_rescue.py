@@ -369,6 +369,46 @@ async def test_a_tool_of_another_server_is_not_used_twice(
         assert explained == (asked == 1 and answer.status == 502)
 
 
+PART = b'{"id":"r","output":[{"type":"mcp_call","name":"send_mail","output":"sent"}'
+FAILED_LATER = event(
+    {
+        "type": "response.failed",
+        "response": {"error": {"code": "server_error"}, "output": [{"type": "mcp_call"}]},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [head("200 OK", "Content-Type: application/json", "Content-Length: 900"), PART, FIN],
+        [json_answer(PART)],
+        [json_answer(PART + b"]}", status="500 Oops")],
+        [SSE, chunk(FAILED_LATER), LAST_CHUNK],
+    ],
+    ids=["short", "broken", "status", "failed"],
+)
+async def test_a_call_that_the_answer_shows_is_not_made_twice(
+    start_gateway: StartGateway, script: list[Step]
+) -> None:
+    """As with a stored prompt, of whose tools the request says nothing."""
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        asking = request("/up/v1/responses", b'{"model":"m","prompt":{"id":"p"},"input":"x"}')
+        assert (await ask(gateway.port, asking)).status >= 500
+        assert len(upstream.requests) == 1
+
+
+async def test_an_error_without_its_blank_line_is_an_event_as_any(
+    start_gateway: StartGateway,
+) -> None:
+    script: list[Step] = [SSE, chunk(CREATED + OVERLOADED_EVENT[:-2]), LAST_CHUNK]
+    async with FakeUpstream(script) as upstream:
+        gateway = await start_gateway(upstream.port, retry=FAST)
+        await ask(gateway.port, request("/up/v1/responses", MCP))
+        assert len(upstream.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("field", "asked"),
     [("x-gateway-no-retry: 1", 1), ("x-stainless-retry-count: 1", 2), ("x-other: 1", 4)],
