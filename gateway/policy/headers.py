@@ -47,8 +47,9 @@ them is another's business. So are those whose names say that they hold a secret
 """
 
 _NAMES_SOMEBODY = re.compile(
-    r"(?:\A|[-_])(?:session|conv|conversation|thread|turn|window|device|account|subscription|organi[sz]ation|org"
-    r"|tenant|workspace|project|user|customer|principal)(?:[-_]?(?:id|affinity|metadata|state|email))?\Z"
+    r"(?:\A|[-_])(?:session|conv|conversation|thread|turn|window|device|account|subscription"
+    r"|organi[sz]ation|org|tenant|workspace|project|user|customer|principal)"
+    r"(?:[-_]?(?:id|affinity|metadata|state|email))?\Z"
 )
 
 OWN_PREFIX = "x-gateway-"

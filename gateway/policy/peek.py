@@ -113,8 +113,10 @@ _REFERENCE = re.compile(
 )
 """The word as a whole text, any of its letters escaped."""
 _MCP = re.compile(
-    rb'"type"\s*+:\s*+"(?:mcp(?:_server|_approval_response)?|connector)"|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
+    rb'"type"\s*+:\s*+"(?:mcp(?:_server|_approval_response)?|connector)"'
+    rb'|"mcp_?[sS]ervers"\s*+:\s*+\[\s*+[{"]'
 )
+"""Tools of other servers, and what lets one of them be used."""
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -217,9 +219,7 @@ def _reread(body: bytes) -> _Body | None:
             return None
         kept = {name: value[name] for name in _Body.__struct_encode_fields__ if name in value}
         for name, field in kept.items():
-            if (
-                isinstance(field, list) and name != "tools"
-            ):  # of a prompt: that it is there, and how many there are
+            if isinstance(field, list):  # of a prompt: that it is there, and how many there are
                 kept[name] = [type(item)() if isinstance(item, str | list) else 0 for item in field]
         return _BODY.decode(json.dumps(kept, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError, msgspec.DecodeError):

@@ -35,10 +35,10 @@ class Reader(BaseReader):
         if name == b"error" or b'"error"' in data:
             found = decode(data, _decoder, _Event)
             error = found.error if found is not None else None
+            if isinstance(error, dict) and error:
+                return self._fail_object(error)
             if error:
-                return (
-                    self._fail_object(error) if isinstance(error, dict) else self._fail_beside(data)
-                )
+                return self._fail_beside(data)
             if name == b"error":
                 message = found.message if found is not None else data.decode("utf-8", "replace")
                 return self._fail("error", message, retryable=False)

@@ -17,6 +17,7 @@ from contextlib import suppress
 from gateway.sidecar import kernel
 
 NICE = 5
+"""Steps; so many give up two thirds of a processor that others want, too (sched(7))."""
 
 FIRST_PAUSE = 0.1
 """Seconds: without privileges one session of the whole machine can be made nice in this time."""

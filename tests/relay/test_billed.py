@@ -57,9 +57,6 @@ async def test_what_could_not_be_read_counts_as_content(
         assert (len(first.requests), len(second.requests)) == (2, 0)
 
 
-IN_PIECES = head("200 OK", "Content-Type: application/json", "Transfer-Encoding: chunked")
-
-
 @pytest.mark.parametrize(
     "script",
     [
